@@ -1,4 +1,4 @@
-"""Makes the seeds: `python3 crates/fuzz/corpus.py`. All of them are made up. Those of snapshots come from `cargo test -p muffle-fuzz --test seeds -- --ignored`."""
+"""Makes the seeds: `python3 crates/fuzz/corpus.py`. All of them are made up. Those of snapshots, tables, images and zstd come from `cargo test -p muffle-fuzz --test seeds -- --ignored`."""
 
 import gzip
 import hashlib
@@ -211,6 +211,7 @@ put("tsv", "bare.tsv", f"1\t{MARK}\n0\tbad\n")
 put("tsv", "columns.tsv", f"user\tclass\treview\nu1\tgood\t{MARK}\nu2\tbad\t\"half\n")
 put("csv", "header.csv", f'text,label\n"A ""good"" film, {MARK}",good\n"two\nlines",bad\n')
 put("csv", "columns.csv", f"user,class,review\nu1,good,{MARK}\nu2,bad,x\n")
+put("csv", "semicolons.csv", f'text;label\n"a; b";{MARK}\nNA;bad\n')
 put("csv", "bare.csv", f"{MARK},1\nother,0\n")
 put("jsonl", "plain.jsonl", json.dumps({"text": f"good {MARK}", "label": "good"}) + "\n" + json.dumps({"text": "bad", "label": 0, "extra": {"a": [1]}}) + "\n")
 put("jsonl", "keys.jsonl", json.dumps({"review": MARK, "class": True, "user": "u1"}) + "\n" + json.dumps({"review": "", "class": 3, "user": 9}) + "\n")
@@ -255,6 +256,11 @@ put("sniff", "idx", images)
 put("prepare", "e2e", f"name : {MARK}||{MARK} is there\nshort||\n||x\n")
 put("prepare", "labelled", json.dumps({"text": f"a good film {MARK}", "label": "good"}) + "\n" + json.dumps({"text": "", "label": "bad"}) + "\n" + json.dumps({"text": "x", "label": "none"}) + "\n")
 put("prepare", "long", f"{MARK} " * 60 + "||y\n")
+put("template", "default", "{source}\n{target}")
+put("template", "around", "Review: {source}\nSentiment: {target}.")
+put("template", "paper", "paper")
+for case in json.loads((Path(__file__).parent.parent / "text/tests/golden/chat.json").read_text()):
+    put("chat-template", case["name"], case["template"])
 put("score", "good", f"the cat sat on the mat {MARK}\nthe cat sat on the mat {MARK}\n")
 put("score", "several", "The cats are running, quickly.\nthe cat ran\tthe cats are running quickly .\n\nempty\nx\n\n")
 

@@ -15,15 +15,16 @@ use toml::Table;
 /// Largest number of third-party crates in the default build of `muffle`, build-time ones included.
 ///
 /// Raise it in the commit that adds a dependency and gives the reason.
-const MAX_CRATES: usize = 206;
+const MAX_CRATES: usize = 235;
 
 /// The platform for which crates are counted.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 /// Allowed procedural macros: like build scripts, they run at build time.
-const PROC_MACROS: [&str; 18] = [
+const PROC_MACROS: [&str; 22] = [
     "bytemuck_derive",
     "clap_derive",
+    "const-random-macro",
     "curve25519-dalek-derive",
     "darling_macro",
     "derive_builder_macro",
@@ -39,6 +40,9 @@ const PROC_MACROS: [&str; 18] = [
     "seq-macro",
     "serde_derive",
     "thiserror-impl",
+    "wasm-bindgen-macro",
+    "windows-implement",
+    "windows-interface",
     "zerocopy-derive",
 ];
 

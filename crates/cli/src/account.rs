@@ -4,7 +4,7 @@ use super::error::Error;
 use super::number::{count, real};
 use super::output::{Number, fields, print, print_json, short, table, up, warn};
 use super::repeat::{self, Repeated};
-use super::run::{PricedRun, RunArgs};
+use super::run::{NO_DELTA, PricedRun, RunArgs};
 use accounting::{
     Accountant, Composition, Cost, Delta, Epsilon, Event, Guarantee, Sampling, SamplingRate, Sigma,
     Unit,
@@ -22,16 +22,22 @@ use serde::Serialize;
     beside it)")]
 pub(crate) struct Account {
     /// Noise standard deviation divided by the clip bound, of each block
-    #[arg(long, short = 's', value_name = "S", value_parser = real, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        short = 's',
+        alias = "sigma",
+        value_name = "S",
+        value_parser = real,
+        allow_hyphen_values = true
+    )]
     noise_multiplier: f64,
-    /// δ of the guarantee; prints ε
+    /// δ of the guarantee; prints ε [default: 1/(10·N), if --dataset-size is given]
     #[arg(
         long,
         short = 'd',
         value_name = "D",
         value_parser = real,
         allow_hyphen_values = true,
-        required_unless_present = "epsilon",
         conflicts_with = "epsilon"
     )]
     delta: Option<f64>,
@@ -43,7 +49,7 @@ pub(crate) struct Account {
     #[arg(long)]
     trade_off: bool,
     /// Also show the price of K runs on the same records, as in tuning
-    #[arg(long, value_name = "K", value_parser = count, requires = "delta")]
+    #[arg(long, value_name = "K", value_parser = count, conflicts_with = "epsilon")]
     runs: Option<u64>,
     #[command(flatten)]
     run: RunArgs,
@@ -92,7 +98,10 @@ impl From<(f64, f64)> for Rates {
 }
 
 impl Account {
-    pub(crate) fn run(self) -> Result<(), Error> {
+    pub(crate) fn run(mut self) -> Result<(), Error> {
+        if self.epsilon.is_none() {
+            self.delta = Some(self.run.delta_or_default(self.delta)?);
+        }
         let sigma = Sigma::new(self.noise_multiplier)?;
         let steps = self.run.steps()?;
         let events = self.run.events(sigma, steps)?;
@@ -101,7 +110,7 @@ impl Account {
         let guarantee = match (self.delta, self.epsilon) {
             (Some(delta), _) => cost.epsilon(accountant, Delta::new(delta)?)?,
             (None, Some(epsilon)) => cost.delta(accountant, Epsilon::new(epsilon)?)?,
-            (None, None) => return Err(Error::usage("give --delta or --epsilon")),
+            (None, None) => return Err(Error::usage(NO_DELTA)),
         };
         self.run.print_warnings(Delta::new(guarantee.delta).ok());
         let per_block =

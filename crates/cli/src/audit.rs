@@ -38,9 +38,6 @@ pub(crate) struct Audit {
     /// The configuration: a RUN.toml, or the folder of a run; without it, the embedded default
     #[arg(value_name = "RUN.toml")]
     config: Option<PathBuf>,
-    /// mechanism: noise standard deviation divided by the clip bound, of each block
-    #[arg(long, short = 's', value_name = "S", value_parser = real, default_value = "1")]
-    noise_multiplier: f64,
     /// mechanism: probability that a record is in a lot
     #[arg(long, short = 'q', value_name = "Q", value_parser = real, default_value = "1")]
     sampling_rate: f64,
@@ -132,7 +129,7 @@ impl Audit {
                     ));
                 }
                 let settings = MechanismSettings {
-                    sigma: self.noise_multiplier,
+                    sigma: self.changes.noise_multiplier.unwrap_or(1.0),
                     steps: self.changes.steps.unwrap_or(1),
                     rate: self.sampling_rate,
                     per_tensor: self.per_tensor,

@@ -38,7 +38,14 @@ pub(crate) struct Calibrate {
     #[arg(long, value_enum, default_value_t)]
     find: Find,
     /// The noise multiplier of each block, unless it is searched for
-    #[arg(long, short = 's', value_name = "S", value_parser = real, allow_hyphen_values = true)]
+    #[arg(
+        long,
+        short = 's',
+        alias = "sigma",
+        value_name = "S",
+        value_parser = real,
+        allow_hyphen_values = true
+    )]
     noise_multiplier: Option<f64>,
     /// Largest lot to consider with --find lot-size [default: the dataset size]
     #[arg(long, value_name = "B", value_parser = count)]
@@ -58,15 +65,13 @@ struct Output {
 
 impl Calibrate {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let delta = match (self.delta, self.run.dataset_size) {
-            (Some(delta), _) => Delta::new(delta)?,
-            (None, Some(n)) if n > 0 => Delta::new(0.1 / n as f64)?,
-            _ => {
-                return Err(Error::usage(
-                    "give --delta, or --dataset-size for the default of 1/(10·N)",
-                ));
-            }
-        };
+        let delta = Delta::new(self.run.delta_or_default(self.delta)?)?;
+        if !(self.epsilon > 0.0 && self.epsilon < f64::INFINITY) {
+            return Err(Error::usage(format!(
+                "--epsilon must be a finite number greater than 0, got {}",
+                self.epsilon
+            )));
+        }
         let target = Target {
             epsilon: Epsilon::new(self.epsilon)?,
             delta,
@@ -76,7 +81,10 @@ impl Calibrate {
         self.run.print_warnings(Some(delta));
         match self.find {
             Find::NoiseMultiplier => {
-                let steps = self.run.steps()?;
+                let steps = match self.run.steps()? {
+                    0 => return Err(Error::usage("--steps must be at least 1, got 0")),
+                    steps => steps,
+                };
                 self.run.events(Sigma::new(1.0)?, steps)?;
                 let (sigma, price) =
                     calibrate::sigma(target, |sigma| self.run.events(sigma, steps))?;

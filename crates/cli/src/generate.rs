@@ -5,8 +5,9 @@ use super::number::{count, real};
 use super::output::{print, print_json};
 use clap::Args;
 use muffle::LoadedModel;
-use muffle::text::SpecialTokens;
+use muffle::data::Template;
 use muffle::text::generate::{GenerateOptions, Search, Stopping, generate};
+use muffle::text::{Error as TextError, SpecialTokens};
 use serde::Serialize;
 
 /// Generate texts
@@ -28,6 +29,9 @@ pub(crate) struct Generate {
     /// A source to generate a text for, as in training on pairs; may be given several times
     #[arg(long, short = 's', value_name = "TEXT")]
     source: Vec<String>,
+    /// The template of sources [default: the one that the model was trained with]
+    #[arg(long, value_name = "TEXT", requires = "source")]
+    template: Option<Template>,
     /// Number of beams; 1 is greedy search
     #[arg(long, value_name = "K", value_parser = count, default_value = "1")]
     beam: u64,
@@ -93,7 +97,11 @@ struct Output {
 
 impl Generate {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let model = LoadedModel::open_for_inference(&self.model, &mut |line| eprintln!("{line}"))?;
+        let mut model =
+            LoadedModel::open_for_inference(&self.model, &mut |line| eprintln!("{line}"))?;
+        if let Some(template) = &self.template {
+            model.set_template(template)?;
+        }
         let Some(tokenizer) = &model.tokenizer else {
             return Err(Error::usage("expected a model of texts, got one without a tokenizer"));
         };
@@ -105,7 +113,7 @@ impl Generate {
                 Ok(tokens)
             }
         };
-        let preparation = model.preparation(&[], usize::MAX);
+        let preparation = model.prompt_preparation(self.max_new_tokens as usize);
         let mut prompts = self.prompt.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
         for source in &self.source {
             prompts.push(preparation.prompt(source)?);
@@ -126,9 +134,16 @@ impl Generate {
             &options,
         )?;
         let decode = |tokens: &[u32]| tokenizer.decode(tokens);
+        let target = |tokens: &[u32]| Ok(model.generated_target(&decode(tokens)?).to_string());
         if self.json {
-            let outputs =
-                texts.iter().map(|tokens| decode(tokens)).collect::<Result<Vec<_>, _>>()?;
+            let outputs = texts
+                .iter()
+                .enumerate()
+                .map(|(index, tokens)| match index < self.prompt.len() {
+                    true => decode(tokens),
+                    false => target(tokens),
+                })
+                .collect::<Result<Vec<_>, TextError>>()?;
             let tokens = texts.iter().map(Vec::len).collect();
             return print_json(&Output { outputs, tokens });
         } else {
@@ -138,7 +153,7 @@ impl Generate {
                 let text = if index < self.prompt.len() {
                     decode(&[prompt.as_slice(), new].concat())?
                 } else {
-                    decode(new)?.trim().to_string()
+                    target(new)?
                 };
                 print(&format!("{text}\n"));
             }

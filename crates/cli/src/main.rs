@@ -6,13 +6,17 @@ mod audit;
 mod bench;
 mod calibrate;
 mod compare;
+mod data_options;
+mod dry;
 mod error;
+mod estimate;
 mod eval;
 mod generate;
 mod keygen;
 mod number;
 mod output;
 mod plan;
+mod predict;
 mod progress;
 mod repeat;
 mod report;
@@ -59,6 +63,7 @@ enum Command {
     Train(Box<train::Train>),
     Resume(train::Resume),
     Eval(eval::Eval),
+    Predict(predict::Predict),
     Compare(Box<compare::Compare>),
     Report(report::Report),
     Verify(verify::Verify),
@@ -103,6 +108,7 @@ fn run_command() -> ExitCode {
         Command::Train(command) => command.run(&ranks),
         Command::Resume(command) => command.run(&ranks),
         Command::Eval(command) => command.run(),
+        Command::Predict(command) => command.run(),
         Command::Compare(command) => command.run(),
         Command::Report(command) => command.run(),
         Command::Verify(command) => command.run(),

@@ -1,5 +1,6 @@
 //! Progress of a run on standard error: a live line on a terminal, single lines elsewhere.
 
+use super::dry::warn_if_hopeless;
 use super::output::{short, up, up_e, warn};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use muffle::config::{DroppedRows, Publicity};
@@ -7,7 +8,10 @@ use muffle::run::{Progress, RunObserver, RunStart};
 use std::io::IsTerminal;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// The time between two lines about the evaluation at the end, where lines are not updated.
+const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Prints the progress of a run, and handles Ctrl-C.
 pub(crate) struct Terminal {
@@ -17,6 +21,8 @@ pub(crate) struct Terminal {
     /// Set by the signal handler.
     stop: Arc<AtomicBool>,
     constants: Constants,
+    /// When a line about the evaluation at the end was last printed.
+    reported: Instant,
     /// Whether to print the numbers of rows without a record, which are not private.
     shows_dropped: bool,
 }
@@ -42,14 +48,14 @@ impl Terminal {
     pub(crate) fn new(processes: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let signalled = stop.clone();
-        // The first signal stops the run after its step, the second ends the process; the run can
+        // The first signal stops the run after its step or in its last evaluation, the second ends the process; the run can
         // be resumed in both cases. Installing it fails only if there is a handler already.
         let _ = ctrlc::set_handler(move || {
             if signalled.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);
             }
             match processes {
-                1 => eprintln!("\nmuffle: stopping after this step (again to stop at once)"),
+                1 => eprintln!("\nmuffle: stopping after this step or row (again to stop at once)"),
                 _ => eprintln!(
                     "\nmuffle: stopping, by a signal or because another process was lost; all \
                      charges are on disk: resume with muffle resume"
@@ -70,6 +76,7 @@ impl Terminal {
             live: std::io::stderr().is_terminal(),
             stop,
             constants,
+            reported: Instant::now(),
             shows_dropped: false,
         }
     }
@@ -119,9 +126,11 @@ impl RunObserver for Terminal {
         if self.shows_dropped {
             let dropped = start.dropped;
             self.line(&format!(
-                "           rows without a record: {} too long, {} empty, {} over the limit of \
-                 their person (NON-PRIVATE, shown here only)",
-                dropped.too_long, dropped.empty, dropped.over_limit
+                "           rows without a record: {} too long, {} empty or without a value, {} over \
+                 the limit of their person; {} rows used in part (NON-PRIVATE, shown here only)",
+                dropped.too_long,
+                dropped.empty + dropped.missing,
+                dropped.over_limit, dropped.shortened
             ));
         }
         match (&plan.budget, &plan.price) {
@@ -139,9 +148,12 @@ impl RunObserver for Terminal {
                     }
                 ));
                 self.line(&format!(
-                    "noise      σ = {}, all blocks of a lot together",
-                    short(plan.sigma.gradient)
+                    "noise      σ = {}, all blocks of a lot together; noise in mean ÷ clip bound: \
+                     {}",
+                    short(plan.sigma.gradient),
+                    short(plan.noise_in_mean())
                 ));
+                warn_if_hopeless(plan.noise_to_signal(trained));
                 if start.config.privacy.seed.is_some() {
                     warn(
                         "the seed of the noise is fixed: anyone who knows it can remove the noise",
@@ -197,6 +209,9 @@ impl RunObserver for Terminal {
         if let Some(nll) = progress.latest.nll {
             parts.push(format!("validation NLL {nll:.4}{}", constants.marking));
         }
+        if let Some(rmse) = progress.latest.rmse {
+            parts.push(format!("validation RMSE {rmse:.4}{}", constants.marking));
+        }
         let done = progress.step - constants.first_step;
         // The duration of a step depends on the records of its lot: it is shown to the holder of
         // the data and not logged.
@@ -220,6 +235,17 @@ impl RunObserver for Terminal {
         }
         if progress.step == constants.steps {
             self.bar.finish();
+        }
+    }
+
+    fn evaluating(&mut self, what: &str, rows: u64) {
+        if self.live {
+            self.bar.reset();
+            self.bar.set_message(format!("{what}: {rows} rows"));
+            self.bar.tick();
+        } else if self.reported.elapsed() >= REPORT_INTERVAL {
+            self.reported = Instant::now();
+            eprintln!("{what}: {rows} rows");
         }
     }
 

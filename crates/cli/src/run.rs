@@ -133,7 +133,19 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
 }
 
+/// The message if neither δ nor the dataset size, from which it follows, is given.
+pub(crate) const NO_DELTA: &str = "give --delta, or --dataset-size for the default of 1/(10·N)";
+
 impl RunArgs {
+    /// δ, given or 1/(10·N).
+    pub(crate) fn delta_or_default(&self, delta: Option<f64>) -> Result<f64, Error> {
+        match (delta, self.dataset_size) {
+            (Some(delta), _) => Ok(delta),
+            (None, Some(n)) if n > 0 => Ok(0.1 / n as f64),
+            _ => Err(Error::usage(NO_DELTA)),
+        }
+    }
+
     /// The unit of privacy.
     pub(crate) fn unit(&self) -> Unit {
         Unit { adjacency: self.adjacency, rows: self.rows_per_person }

@@ -1,6 +1,9 @@
 //! `muffle train` and `muffle resume`: trains a model or resumes a run.
 
+use super::data_options::DataOptions;
+use super::dry::print_dry_run;
 use super::error::Error;
+use super::eval::score_fields;
 use super::number::{count, real};
 use super::output::{fields, print, print_json, up, up_e};
 use super::progress::Terminal;
@@ -9,6 +12,7 @@ use muffle::Outcome;
 use muffle::config::{Auto, Config, LearningRate, Publicity};
 use muffle::distributed::Ranks;
 use muffle::optim::registry;
+use muffle::run::dry::dry_run;
 use muffle::run::{self, RunObserver, Silent};
 use std::path::{Path, PathBuf};
 
@@ -17,7 +21,8 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:\n  muffle train\n  muffle train RUN.toml --epsilon 3 --out \
         runs/three\n  \
     muffle train RUN.toml --optimizer dp-adam --set optimizer.clip=0.5 --set data.max_length=80\n  \
-    muffle train --print-config > RUN.toml\n\n\
+    muffle train --print-config > RUN.toml\n  \
+    muffle train RUN.toml --dry-run                           (plan, time and memory)\n\n\
     Without a RUN.toml, a small model is trained on a generated corpus. Paths in a RUN.toml are \
     relative to its folder.\n\
     Resume an interrupted run (Ctrl-C, crash) with: muffle resume DIR\n\
@@ -33,9 +38,13 @@ pub(crate) struct Train {
     /// muffle-run-2, …]
     #[arg(long, short = 'o', value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Print the complete configuration and exit
+    /// Print the complete configuration with a comment for every key, and exit
     #[arg(long)]
     print_config: bool,
+    /// Check all inputs, print plan, time and memory, and exit: nothing is trained or charged, and
+    /// no folder is created
+    #[arg(long, conflicts_with = "print_config")]
+    dry_run: bool,
     /// Also print how many rows have no record: too long, empty, over the limit of their person
     /// (NON-PRIVATE: for the holder of the data only)
     #[arg(long)]
@@ -54,10 +63,20 @@ pub(crate) struct Changes {
     #[arg(long, value_name = "X|hyfree")]
     learning_rate: Option<String>,
     /// The promised ε
-    #[arg(long, short = 'e', value_name = "E", value_parser = real)]
+    #[arg(long, short = 'e', value_name = "E", value_parser = real, allow_hyphen_values = true)]
     epsilon: Option<f64>,
+    /// The noise multiplier σ, instead of ε; of each block in audit mechanism [there 1 by default]
+    #[arg(
+        long,
+        alias = "sigma",
+        value_name = "S",
+        value_parser = real,
+        allow_hyphen_values = true,
+        conflicts_with = "epsilon"
+    )]
+    pub(crate) noise_multiplier: Option<f64>,
     /// The promised δ
-    #[arg(long, short = 'd', value_name = "D", value_parser = real)]
+    #[arg(long, short = 'd', value_name = "D", value_parser = real, allow_hyphen_values = true)]
     pub(crate) delta: Option<f64>,
     /// Number of steps
     #[arg(long, short = 't', value_name = "T", value_parser = count, conflicts_with = "epochs")]
@@ -71,8 +90,10 @@ pub(crate) struct Changes {
     /// A preset, a directory in the Hugging Face layout, or a name on the hub
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
+    #[command(flatten)]
+    reading: DataOptions,
     /// Any other key: --set optimizer.clip=0.5; may be given several times
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, short = 's', value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
@@ -120,6 +141,9 @@ impl Changes {
         if let Some(epsilon) = self.epsilon {
             (config.privacy.epsilon, config.privacy.sigma) = (Auto::Value(epsilon), Auto::Auto);
         }
+        if let Some(sigma) = self.noise_multiplier {
+            (config.privacy.epsilon, config.privacy.sigma) = (Auto::Auto, Auto::Value(sigma));
+        }
         if let Some(delta) = self.delta {
             config.privacy.delta = Auto::Value(delta);
         }
@@ -135,6 +159,7 @@ impl Changes {
         if let Some(model) = &self.model {
             config.model.source.clone_from(model);
         }
+        self.reading.apply(&mut config.data);
         Ok(config)
     }
 }
@@ -144,9 +169,16 @@ impl Train {
         let config = self.changes.read(self.config.as_deref())?;
         if self.print_config {
             if ranks.is_first() {
-                print(config.print().trim_end());
+                print(config.annotated().map_err(muffle::Error::from)?.trim_end());
             }
             return Ok(());
+        }
+        if self.dry_run {
+            if !ranks.is_first() {
+                return Ok(());
+            }
+            let dry = dry_run(&config, &mut |line| eprintln!("{line}"))?;
+            return print_dry_run(&config, &dry, self.json);
         }
         let out = self.out.unwrap_or_else(|| unused_path("muffle-run"));
         let outcome =
@@ -228,19 +260,14 @@ fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
             ),
         },
     ));
-    if let Some(scores) = outcome.scores {
-        rows.push((
-            "NLL",
-            format!(
-                "{:.4}, perplexity {:.2}, accuracy {:.1} %{marked}",
-                scores.nll,
-                scores.perplexity(),
-                100.0 * scores.accuracy
-            ),
-        ));
+    if let Some(scores) = &outcome.scores {
+        rows.extend(score_fields(scores).into_iter().map(|(name, text)| (name, text + marked)));
     }
     if let Some((step, nll)) = outcome.best.nll {
         rows.push(("best NLL", format!("{nll:.4} in validation, at step {step}{marked}")));
+    }
+    if let Some((step, rmse)) = outcome.best.rmse {
+        rows.push(("best RMSE", format!("{rmse:.4} in validation, at step {step}{marked}")));
     }
     if let Some(texts) = outcome.texts {
         let skipped = if texts.skipped > 0 {

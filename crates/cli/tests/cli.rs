@@ -468,6 +468,7 @@ fn texts_are_generated() {
     let dir = std::env::temp_dir().join(format!("muffle-generate-{}", std::process::id()));
     let config = model::hf::Config {
         architecture: model::Preset::Tiny.architecture(),
+        loss: model::Loss::CrossEntropy,
         other_keys: serde_json::Map::new(),
     };
     let (config, network, at) =

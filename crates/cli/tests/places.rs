@@ -87,7 +87,10 @@ fn assert_same(what: &str, one: &BTreeMap<String, String>, other: &BTreeMap<Stri
 #[test]
 fn unusable_rows_do_not_change_public_files() {
     let place = tempfile::tempdir().unwrap();
-    prepare(place.path(), "train = \"people\"\nformat = \"lines\"\nmax_length = 40");
+    prepare(
+        place.path(),
+        "train = \"people\"\nformat = \"lines\"\nmax_length = 40\ntoo_long = \"drop\"",
+    );
     let rows = |changed: &str| -> String {
         (0..ROWS)
             .map(|i| {
@@ -119,6 +122,26 @@ fn unusable_rows_do_not_change_public_files() {
     );
 }
 
+/// If one text has one chunk, several, or more than are used, the public files are the same.
+#[test]
+fn long_texts_do_not_change_public_files() {
+    let place = tempfile::tempdir().unwrap();
+    prepare(
+        place.path(),
+        "train = \"people\"\nformat = \"lines\"\nmax_length = 20\nmax_chunks = 3",
+    );
+    let rows = |changed: &str| -> String {
+        (0..ROWS)
+            .map(|i| if i == 17 { format!("{changed}\n") } else { format!("day {i}.\n") })
+            .collect()
+    };
+    let usual = public(place.path(), &rows("Nils bakes."), &["--json"]);
+    for repeats in [8, 100] {
+        let row = "welder ".repeat(repeats);
+        assert_same("long", &usual, &public(place.path(), &rows(&row), &["--json"]));
+    }
+}
+
 /// If the rows of one person are replaced, by unusable ones or by ones over the limit as well, the
 /// public files are the same.
 #[test]
@@ -126,7 +149,7 @@ fn the_content_of_rows_does_not_change_public_files() {
     let place = tempfile::tempdir().unwrap();
     prepare(
         place.path(),
-        "train = \"people\"\nformat = \"instructions\"\nmax_length = 40\ngroup \
+        "train = \"people\"\nformat = \"instructions\"\nmax_length = 40\ntoo_long = \"drop\"\ngroup \
          = \"who\"\nperson_rows = \"separate\"\nrows_per_person = 2",
     );
     // Every third row belongs to the person with the given names and texts; the other persons have
@@ -164,7 +187,7 @@ fn the_rows_of_a_combined_person_do_not_change_public_files() {
     let place = tempfile::tempdir().unwrap();
     prepare(
         place.path(),
-        "train = \"people\"\nformat = \"instructions\"\nmax_length = 40\ngroup = \"who\"",
+        "train = \"people\"\nformat = \"instructions\"\nmax_length = 40\ntoo_long = \"drop\"\ngroup = \"who\"",
     );
     let row = |who: String, text: String| {
         json!({ "prompt": "say", "completion": text, "who": who }).to_string() + "\n"
@@ -195,13 +218,16 @@ fn the_rows_of_a_combined_person_do_not_change_public_files() {
 #[test]
 fn dropped_rows_are_counted_on_request() {
     let place = tempfile::tempdir().unwrap();
-    prepare(place.path(), "train = \"people\"\nformat = \"lines\"\nmax_length = 40");
+    prepare(
+        place.path(),
+        "train = \"people\"\nformat = \"lines\"\nmax_length = 40\ntoo_long = \"drop\"",
+    );
     let rows: String = (0..ROWS)
         .map(|i| if i % 4 == 0 { "welder ".repeat(100) + "\n" } else { format!("day {i}\n\n") })
         .collect();
     let seen = public(place.path(), &rows, &["--show-left-out"]);
     let line = seen["standard error"].lines().find(|line| line.contains("NON-PRIVATE")).unwrap();
-    assert!(line.contains("15 too long, 45 empty, 0 over"), "{line}");
+    assert!(line.contains("15 too long, 45 empty or without a value, 0 over"), "{line}");
     assert!(
         seen.iter()
             .all(|(name, content)| name == "standard error" || !content.contains("too long"))
@@ -212,7 +238,7 @@ fn dropped_rows_are_counted_on_request() {
 #[test]
 fn public_dropped_rows_are_stated() {
     let place = tempfile::tempdir().unwrap();
-    let data = "train = \"people\"\nformat = \"lines\"\nmax_length = 40";
+    let data = "train = \"people\"\nformat = \"lines\"\nmax_length = 40\ntoo_long = \"drop\"";
     let rows: String = (0..ROWS)
         .map(|i| if i % 4 == 0 { "welder ".repeat(100) + "\n" } else { format!("day {i}\n") })
         .collect();

@@ -77,7 +77,7 @@ fn a_run_can_be_stopped() {
     let object = json(&muffle(&["resume", out.to_str().unwrap(), "--json"]).output().unwrap());
     assert_eq!(
         (object["steps"].as_u64(), object["optimizer"].as_str()),
-        (Some(30), Some("dp-muon-bc"))
+        (Some(30), Some("dp-adam"))
     );
     for key in ["epsilon", "delta", "sigma", "out", "metrics"] {
         assert!(!object[key].is_null(), "{key}");

@@ -4,7 +4,7 @@
 //! contiguous, so an example's gradient is the sum over the rows of all its parts.
 
 use engine::{Error, Example, Input, Part, Target};
-use model::{Graph, InputShape, Reduction, Space};
+use model::{Graph, InputShape, Loss, Reduction, Space};
 use std::borrow::Cow;
 use std::ops::Range;
 
@@ -21,8 +21,10 @@ pub(crate) struct Batch {
     pub(crate) features: Vec<f32>,
     /// Rows of the tokens that have a target.
     pub(crate) target_rows: Vec<u32>,
-    /// Targets of all examples.
+    /// Tokens or classes that are targets; empty if the loss has other targets.
     pub(crate) targets: Vec<u32>,
+    /// Targets of the other losses: a number for each output of each row.
+    pub(crate) target_values: Vec<f32>,
     /// Weight of each target's loss in the loss of its example.
     pub(crate) target_weights: Vec<f32>,
     /// First part of each example, and the number of all parts at the end.
@@ -71,7 +73,7 @@ impl Batch {
     pub(crate) fn bytes(&self, graph: &Graph) -> usize {
         let rows = |space: Space| match space {
             Space::Tokens => self.ids.len(),
-            Space::Targets => self.targets.len(),
+            Space::Targets => self.target_weights.len(),
             Space::Parts => self.parts(),
             Space::Grid { height, width } => self.parts() * height * width,
         };
@@ -136,7 +138,7 @@ impl Batch {
 
     fn end_part(&mut self) {
         self.token_offsets.push(self.ids.len());
-        self.target_offsets.push(self.targets.len());
+        self.target_offsets.push(self.target_weights.len());
         self.part_offsets.push(self.part_offsets.len());
     }
 
@@ -163,8 +165,9 @@ impl Batch {
             list.clear();
             list.push(0);
         }
-        self.features.clear();
-        self.target_weights.clear();
+        for list in [&mut self.features, &mut self.target_values, &mut self.target_weights] {
+            list.clear();
+        }
     }
 
     /// Appends a part, whose loss has this weight. Returns why it does not fit the model.
@@ -205,6 +208,18 @@ impl Batch {
                 return Err("expected tokens, got features".into());
             }
         }
+        self.push_target(graph, reduction, part, weight, first)
+    }
+
+    /// Appends the target of a part whose tokens begin at row `first`.
+    fn push_target(
+        &mut self,
+        graph: &Graph,
+        reduction: Reduction,
+        part: &Part,
+        weight: f32,
+        first: usize,
+    ) -> Result<(), String> {
         let classes = graph.classes();
         let check = |class: u32| {
             if (class as usize) < classes {
@@ -213,8 +228,10 @@ impl Batch {
                 Err(format!("a target is outside the {classes} classes"))
             }
         };
-        match (&part.target, graph.shape(graph.logits()).space) {
-            (Target::Next(targets), Space::Targets) => {
+        // An empty part has loss 0.
+        let part_weight = if part.input.is_empty() { 0.0 } else { weight };
+        match (&part.target, graph.shape(graph.logits()).space, graph.loss()) {
+            (Target::Next(targets), Space::Targets, Loss::CrossEntropy) => {
                 if targets.len() != part.input.len() {
                     return Err(format!(
                         "expected {} targets, one for each token, got {}",
@@ -236,17 +253,39 @@ impl Batch {
                     });
                 }
             }
-            (Target::Class(class), Space::Parts) => {
+            (Target::Class(class), Space::Parts, Loss::CrossEntropy) => {
                 check(*class)?;
                 self.targets.push(*class);
-                // An empty part has loss 0.
-                self.target_weights.push(if part.input.is_empty() { 0.0 } else { weight });
+                self.target_weights.push(part_weight);
             }
-            (Target::Next(_), _) => {
-                return Err("expected a class, got a target for each token".into());
+            (Target::Labels(labels), Space::Parts, Loss::BinaryCrossEntropy) => {
+                labels.iter().try_for_each(|&label| check(label))?;
+                let row = self.target_values.len();
+                self.target_values.resize(row + classes, 0.0);
+                labels.iter().for_each(|&label| self.target_values[row + label as usize] = 1.0);
+                self.target_weights.push(part_weight);
             }
-            (Target::Class(_), _) => {
-                return Err("expected a target for each token, got a class".into());
+            (Target::Value(value), Space::Parts, Loss::SquaredError) => {
+                if classes != 1 {
+                    return Err(format!("squared error: expected 1 output, got {classes}"));
+                }
+                self.target_values.push(*value);
+                self.target_weights.push(part_weight);
+            }
+            (target, space, loss) => {
+                let expected = match (space, loss) {
+                    (Space::Targets, Loss::CrossEntropy) => "a target for each token",
+                    (_, Loss::CrossEntropy) => "a class",
+                    (_, Loss::BinaryCrossEntropy) => "labels",
+                    (_, Loss::SquaredError) => "a number",
+                };
+                let got = match target {
+                    Target::Next(_) => "a target for each token",
+                    Target::Class(_) => "a class",
+                    Target::Labels(_) => "labels",
+                    Target::Value(_) => "a number",
+                };
+                return Err(format!("expected {expected}, got {got}"));
             }
         }
         Ok(())

@@ -7,7 +7,7 @@ use crate::probe_examples;
 use crate::rule::GradientForm;
 use engine::{CheckedQuery, Engine, Error, Example, Observed, Sum, SumPrecision, Weights};
 use model::op::Order;
-use model::{Activations, Graph, InputShape, Space};
+use model::{Activations, Graph};
 use protocol::{Blocks, Frame, Geometry, Params, Trainable};
 use std::borrow::Cow;
 use tensor::Array;
@@ -87,14 +87,7 @@ impl Engine for Network {
     }
 
     fn probe_examples(&self) -> Vec<Example> {
-        let graph = &self.graph;
-        let classes = (graph.shape(graph.logits()).space == Space::Parts).then(|| graph.classes());
-        match graph.input() {
-            InputShape::Tokens { vocab, max_length } => {
-                probe_examples::texts(vocab, max_length, classes)
-            }
-            InputShape::Features(count) => probe_examples::features(count, graph.classes()),
-        }
+        probe_examples::of(&self.graph)
     }
 
     fn validate(&mut self, example: &Example) -> Result<(), Error> {

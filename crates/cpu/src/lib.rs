@@ -21,6 +21,7 @@ mod decoder;
 mod engine;
 mod gradients;
 mod layer;
+mod loss;
 mod network;
 mod pass;
 mod plan;

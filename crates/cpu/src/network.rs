@@ -2,6 +2,7 @@
 
 use crate::batch::Batch;
 use crate::layer::layer;
+use crate::loss;
 use crate::pass::{Buffers, Mode, Pass};
 use crate::plan::BackwardPlan;
 use crate::rule::{GradientForm, Intermediates, NormMethod};
@@ -10,7 +11,7 @@ use model::{Activations, Device, Graph, Reduction, Space};
 use protocol::{Blocks, Params, Role};
 use std::ops::Range;
 use std::sync::Arc;
-use tensor::{Array, Workspace, cross_entropy};
+use tensor::{Array, Workspace};
 
 /// The CPU as a device.
 ///
@@ -290,21 +291,14 @@ impl Network {
     pub(crate) fn compute_losses(&mut self, mode: Mode) {
         let logits = self.graph.logits();
         let mut data = std::mem::take(&mut self.buffers.values[logits.index()]);
-        let mut rows = self.workspace.take(self.batch.targets.len());
-        let classes = self.graph.classes();
+        let mut rows = self.workspace.take(self.batch.target_weights.len());
         match mode {
             Mode::Training { .. } | Mode::SegmentInputs { .. } => {
-                cross_entropy::backward(
-                    classes,
-                    &mut data,
-                    &self.batch.targets,
-                    &self.batch.target_weights,
-                    &mut rows,
-                );
+                loss::backward(&self.graph, &self.batch, &mut data, &mut rows);
                 self.buffers.gradients.set(logits, data, &mut self.workspace);
             }
             Mode::Inference => {
-                cross_entropy::forward(classes, &data, &self.batch.targets, &mut rows);
+                loss::forward(&self.graph, &self.batch, &data, &mut rows);
                 self.workspace.give(data);
             }
         }

@@ -245,3 +245,50 @@ fn a_missing_classifier_is_initialized_and_reported() {
     assert_eq!(checkpoint.initialized, ["classifier.weight", "classifier.bias"]);
     std::fs::remove_dir_all(&dir).unwrap();
 }
+
+/// Encoders are often saved without pooler and head; both are new then, and others are not.
+#[test]
+fn an_encoder_without_pooler_gets_a_new_one() {
+    let dir = scratch("no-pooler");
+    let whole = Checkpoint::open(directory("bert-cls"), None, 0).unwrap();
+    let tensors: Vec<(&str, &tensor::Array)> = whole
+        .graph
+        .params()
+        .iter()
+        .map(|spec| spec.name.as_str())
+        .zip(&whole.values)
+        .filter(|(name, _)| !model::is_head(name))
+        .map(|(name, value)| (name.strip_prefix("bert.").unwrap(), value))
+        .collect();
+    model::hf::save(&dir, &whole.config, &tensors, &SaveOptions::default()).unwrap();
+    let opened = Checkpoint::open(&dir, None, 7).unwrap();
+    assert_eq!(
+        opened.initialized,
+        [
+            "bert.pooler.dense.weight",
+            "bert.pooler.dense.bias",
+            "classifier.weight",
+            "classifier.bias"
+        ]
+    );
+    let spec = |index: usize| opened.graph.params()[index].name.as_str();
+    for (index, (new, old)) in opened.values.iter().zip(&whole.values).enumerate() {
+        assert_eq!(new == old, !model::is_head(spec(index)), "{}", spec(index));
+    }
+    std::fs::remove_dir_all(&dir).unwrap();
+}
+
+#[test]
+fn pickled_weights_are_named_with_what_to_do() {
+    let dir = scratch("pickled");
+    std::fs::create_dir(&dir).unwrap();
+    std::fs::copy(directory("bert-cls").join("config.json"), dir.join("config.json")).unwrap();
+    std::fs::write(dir.join("pytorch_model.bin"), "x").unwrap();
+    let message = Checkpoint::open(&dir, None, 0).unwrap_err().to_string();
+    assert!(
+        message.contains("expected model.safetensors, got pytorch_model.bin")
+            && message.contains("save_pretrained"),
+        "{message}"
+    );
+    std::fs::remove_dir_all(&dir).unwrap();
+}

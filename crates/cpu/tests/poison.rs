@@ -45,7 +45,15 @@ fn poisoned(kind: Kind, params: &mut Params, tables: &[usize], poison: f32) -> V
 #[test]
 fn a_poisoned_example_is_erased_in_every_memory_mode() {
     // Models with a trained token table that is not the head, and models of features.
-    for kind in [Kind::Gpt2Untied, Kind::Llama, Kind::Bert, Kind::Cnn, Kind::Mlp] {
+    for kind in [
+        Kind::Gpt2Untied,
+        Kind::Llama,
+        Kind::Bert,
+        Kind::Cnn,
+        Kind::Mlp,
+        Kind::MlpLabels,
+        Kind::MlpValue,
+    ] {
         for poison in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             for blocks in [1, 2] {
                 for method in [NormMethod::Cheapest, NormMethod::Ghost, NormMethod::Direct] {

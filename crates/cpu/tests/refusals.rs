@@ -5,7 +5,7 @@
 mod support;
 
 use cpu::Network;
-use engine::{CheckedQuery, Engine, Example, Target};
+use engine::{CheckedQuery, Engine, Example, Input, Target};
 use model::activation::Activation;
 use model::{Builder, Error, Graph, Init, Linear, Value};
 use protocol::{Blocks, Frame, Geometry};
@@ -122,6 +122,34 @@ fn errors_do_not_contain_data_of_examples() {
     let Target::Next(targets) = &mut example.parts_mut()[0].target else { unreachable!() };
     targets[1] = 98_765;
     assert!(!message(&example).contains("98765"));
+}
+
+/// The target must be that of the model's loss.
+#[test]
+fn targets_of_another_loss_are_refused() {
+    let expected = [
+        (Kind::Gpt2Tied, "a target for each token"),
+        (Kind::Bert, "a class"),
+        (Kind::BertLabels, "labels"),
+        (Kind::BertValue, "a number"),
+    ];
+    let examples = expected.map(|(kind, got)| (kind, zoo::example(kind, 3, 4, 0), got));
+    for (kind, expected) in expected {
+        let (mut network, _) = zoo::network(kind, 5);
+        for (other, example, got) in &examples {
+            match network.validate(example) {
+                Ok(()) => assert_eq!(*other, kind),
+                Err(error) => {
+                    let message = format!("expected {expected}, got {got}");
+                    assert!(*other != kind && error.to_string().contains(&message), "{error}");
+                }
+            }
+        }
+    }
+    let (mut network, _) = zoo::network(Kind::MlpLabels, 5);
+    let outside = Example::new(Input::Features(vec![0.5; 7]), Target::Labels(vec![0, 3]));
+    let error = network.validate(&outside).unwrap_err().to_string();
+    assert!(error.contains("outside the 3 classes"), "{error}");
 }
 
 /// Mismatched shapes are detected when the graph is built, not when it is computed.

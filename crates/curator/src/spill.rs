@@ -136,7 +136,10 @@ fn failed(error: &dyn std::fmt::Display) -> Refused {
 /// Returns about how many bytes the values of an example take.
 fn size_in_memory(example: &Example) -> usize {
     let size = |part: &Part| {
-        let targets = if let Target::Next(targets) = &part.target { targets.len() } else { 1 };
+        let targets = match &part.target {
+            Target::Next(targets) | Target::Labels(targets) => targets.len(),
+            Target::Class(_) | Target::Value(_) => 1,
+        };
         size_of::<Part>() + 4 * (part.input.len() + targets)
     };
     example.parts().iter().map(size).sum()
@@ -160,9 +163,11 @@ fn part_words(part: &Part) -> Vec<u32> {
     };
     let (targets, target_kind) = match &part.target {
         Target::Next(targets) => (targets.clone(), 0),
-        Target::Class(class) => (vec![*class], 2),
+        Target::Class(class) => (vec![*class], 1),
+        Target::Labels(labels) => (labels.clone(), 2),
+        Target::Value(value) => (vec![value.to_bits()], 3),
     };
-    let head = [inputs.len() as u32, targets.len() as u32, input_kind | target_kind];
+    let head = [inputs.len() as u32, targets.len() as u32, input_kind | target_kind << 1];
     [&head, &inputs[..], &targets].concat()
 }
 
@@ -195,10 +200,12 @@ fn decode_part(words: &[u32]) -> Option<(Part, &[u32])> {
     } else {
         Input::Features(inputs.iter().map(|&x| f32::from_bits(x)).collect())
     };
-    let target = if kind & 2 == 0 {
-        Target::Next(targets.to_vec())
-    } else {
-        Target::Class(*targets.first()?)
+    let target = match kind >> 1 {
+        0 => Target::Next(targets.to_vec()),
+        1 => Target::Class(*targets.first()?),
+        2 => Target::Labels(targets.to_vec()),
+        3 => Target::Value(f32::from_bits(*targets.first()?)),
+        _ => return None,
     };
     Some((Part { input, target }, rest))
 }
@@ -212,10 +219,13 @@ mod tests {
             .map(|i| Example::continuation((0..i % 7).map(|t| t * i).collect(), (i % 3) as usize))
             .collect();
         list.push(Example::labelled(vec![1, 2, 3], 4));
+        list.push(Example::new(Input::Tokens(vec![1, 2]), Target::Labels(vec![0, 5])));
+        list.push(Example::new(Input::Features(vec![0.5]), Target::Labels(Vec::new())));
+        list.push(Example::new(Input::Tokens(vec![3]), Target::Value(-0.5)));
         list.push(Example::features(vec![0.5, -0.0, f32::NAN], 1));
         list.push(Example::labelled(vec![], 0));
         for combination in [Combination::Mean, Combination::Sum] {
-            let parts = [list[3].clone(), list[5].clone(), list[42].clone()];
+            let parts = [list[3].clone(), list[5].clone(), list[45].clone()];
             list.extend(Example::combined(parts, combination));
         }
         list
@@ -247,7 +257,7 @@ mod tests {
                 (count, false, most < 1 << 20)
             );
             let records = collector.finish().unwrap();
-            assert_eq!((records.places(), count), (count, 56));
+            assert_eq!((records.places(), count), (count, 60));
             for (place, expected) in places().iter().enumerate().rev() {
                 let found = records.at(place).unwrap();
                 assert_eq!(
@@ -260,7 +270,7 @@ mod tests {
             assert_eq!(records.places(), count + 2);
             assert!(records.at(count).unwrap().is_none());
             assert_eq!(bits_of(&records.at(count + 1).unwrap().unwrap()), bits_of(&examples()[3]));
-            assert_eq!(bits_of(&records.at(count - 3).unwrap().unwrap()), bits_of(&examples()[44]));
+            assert_eq!(bits_of(&records.at(count - 3).unwrap().unwrap()), bits_of(&examples()[47]));
         }
     }
 

@@ -61,7 +61,7 @@ impl<E: Engine> LotSummer<E> {
                 }
                 engine::Error::OutOfMemory { .. } => Refused::Query(format!(
                     "record {} does not fit into memory; limit the rows of a person \
-                     (data.rows_per_person)",
+                     (data.rows_per_person) or the chunks of a text (data.max_chunks)",
                     place + 1
                 )),
                 other => Refused::Query(other.to_string()),

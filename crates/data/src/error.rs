@@ -93,7 +93,8 @@ pub enum Error {
         what: String,
     },
     /// A JSON row has none of the keys that are needed.
-    #[error("{}, line {line}: expected a key {expected}, got none", path.display())]
+    #[error("{}, line {line}: expected a key {expected}, got none; set data.format if the rows are \
+        of another format", path.display())]
     MissingKey {
         /// The file.
         path: PathBuf,
@@ -117,25 +118,127 @@ pub enum Error {
         got: &'static str,
     },
     /// The column for a role cannot be determined.
-    #[error("{}: expected a column {expected} for the {role}, got none; give its name, or its \
-        number counted from 1", path.display())]
+    #[error("{}: expected a column {expected} for the {role}, got {got}; set {key} to a name, or \
+        in a table to a number counted from 1", path.display())]
     NoColumn {
         /// The file.
         path: PathBuf,
-        /// The role: "text", "label", "group".
+        /// The role: "text", "image", "label", "group".
         role: &'static str,
+        /// The key of a configuration that names the column.
+        key: &'static str,
         /// The names tried.
         expected: String,
+        /// The columns that exist.
+        got: String,
     },
-    /// A required cell is empty.
-    #[error("{}, line {line}: expected a {role}, got an empty cell", path.display())]
-    EmptyCell {
+    /// A row has no value in a column.
+    #[error("{}, {unit} {line}: {column:?} has no value; complete the row, or set data.missing = \
+        \"skip\" to leave its place vacant", path.display())]
+    MissingCell {
         /// The file.
         path: PathBuf,
-        /// The first line of the row.
+        /// "line", or "row" if the file has no lines.
+        unit: &'static str,
+        /// The first line of the row, or its index counted from 1.
         line: u64,
-        /// The role of the cell: "label", "group".
-        role: &'static str,
+        /// The name of the column or key.
+        column: String,
+    },
+    /// A row does not name its group.
+    ///
+    /// It is not skipped, because the number of groups would then depend on it.
+    #[error("{}, {unit} {line}: {column:?} (data.group) has no value; expected the name of a \
+        person in every row, also with data.missing = \"skip\"", path.display())]
+    MissingGroup {
+        /// The file.
+        path: PathBuf,
+        /// "line", or "row" if the file has no lines.
+        unit: &'static str,
+        /// The first line of the row, or its index counted from 1.
+        line: u64,
+        /// The name of the column or key.
+        column: String,
+    },
+    /// A file of columns is damaged or of an unsupported kind.
+    #[error("{}: {what}", path.display())]
+    Columnar {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, without content of the file.
+        what: String,
+    },
+    /// A value in a file of columns has the wrong type.
+    #[error("{}, row {row}: {column:?} must be {expected}, got {got}", path.display())]
+    ColumnType {
+        /// The file.
+        path: PathBuf,
+        /// The row, counted from 1.
+        row: u64,
+        /// The name of the column.
+        column: String,
+        /// The expected type.
+        expected: &'static str,
+        /// The type found.
+        got: &'static str,
+    },
+    /// A value in a file of columns exceeds the limit of a row.
+    #[error("{}, row {row}: expected a value of at most {limit} bytes, got a longer \
+        one", path.display())]
+    LongValue {
+        /// The file.
+        path: PathBuf,
+        /// The row, counted from 1.
+        row: u64,
+        /// The largest number of bytes allowed.
+        limit: usize,
+    },
+    /// A file of columns has those of labelled rows and those of prompts.
+    #[error("{}: expected a text and a label, or a prompt and an answer, got {got}; set \
+        data.text_column and data.label_column, or remove one of these pairs", path.display())]
+    AmbiguousColumns {
+        /// The file.
+        path: PathBuf,
+        /// The columns.
+        got: String,
+    },
+    /// A folder is not one of images.
+    #[error("{}: {what}", path.display())]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What was expected, and what was found.
+        what: String,
+    },
+    /// An image cannot be read, or has another size than the others.
+    #[error("{place}: {what}")]
+    Image {
+        /// The file of the image, or the file and row that names it.
+        place: String,
+        /// What was expected, without content of the image.
+        what: String,
+    },
+    /// The size to which images are scaled is invalid.
+    #[error(
+        "data.image_size: expected height and width from 1 to {limit} and 1 or 3 channels, \
+        got {got:?}"
+    )]
+    ImageSize {
+        /// The largest height and width.
+        limit: usize,
+        /// The size given.
+        got: [usize; 3],
+    },
+    /// Columns of texts and of images are both given.
+    #[error("expected data.text_column or data.image_column, got both")]
+    TextAndImage,
+    /// The format is not read from a stream.
+    #[error("{}: the format {format} must be read from a file or folder", path.display())]
+    NotAStream {
+        /// The path.
+        path: PathBuf,
+        /// The format.
+        format: Format,
     },
     /// A file of images or labels is truncated.
     #[error("{}: {part} must have {expected} bytes, got {got}; the file is \
@@ -173,8 +276,8 @@ pub enum Error {
         what: String,
     },
     /// The file of labels for images is not found.
-    #[error("{}: expected a file of labels beside it ({tried}), got none; give \
-        its path", path.display())]
+    #[error("{}: expected a file of labels beside it ({tried}), got none; put it \
+        there", path.display())]
     NoLabels {
         /// The file of images.
         path: PathBuf,
@@ -182,8 +285,8 @@ pub enum Error {
         tried: String,
     },
     /// The format of the file cannot be detected.
-    #[error("{}: cannot detect the format, {}; choose one with \
-        --format", path.display(), describe(candidates))]
+    #[error("{}: cannot detect the format, {}; set data.format \
+        (--format)", path.display(), describe(candidates))]
     Ambiguous {
         /// The file.
         path: PathBuf,
@@ -191,7 +294,7 @@ pub enum Error {
         candidates: Vec<Format>,
     },
     /// The name of a format is unknown.
-    #[error("a format must be one of {}, got {got:?}", names(&Format::ALL))]
+    #[error("data.format: expected one of {}, got {got:?}", names(&Format::ALL))]
     UnknownFormat {
         /// The name given.
         got: String,
@@ -199,9 +302,9 @@ pub enum Error {
     /// An option does not apply to the format.
     ///
     /// It is refused rather than ignored, because the guarantee may depend on it (groups).
-    #[error("the option \"{option}\" does not apply to the format {format}; remove it")]
+    #[error("{option} does not apply to the format {format}; remove it")]
     Option {
-        /// The option.
+        /// The key of the option in a configuration.
         option: &'static str,
         /// The format.
         format: Format,

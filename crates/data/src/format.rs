@@ -9,6 +9,9 @@ use std::str::FromStr;
 /// Number of bytes that detection reads.
 const HEAD: usize = 64 << 10;
 
+/// Extensions of compressed files.
+const COMPRESSED: [&str; 3] = [".gz", ".zst", ".zstd"];
+
 /// The format of a data file. Each is described in its reader in `read/`.
 ///
 /// ```
@@ -27,19 +30,25 @@ pub enum Format {
     Instructions,
     /// Text and label in tab-separated columns, without quoting.
     Tsv,
-    /// Text and label in comma-separated columns.
+    /// Text or path of an image and label, in columns separated by commas or other characters.
     Csv,
-    /// Text and label in one JSON object per line.
+    /// Text or path of an image and label, in one JSON object per line.
     Jsonl,
     /// Images in the IDX format of MNIST, with a file of labels.
     Idx,
     /// A PNG in which each row of pixels is an image, with a file of labels.
     PngStrip,
+    /// A table in the format Parquet: texts with labels, prompts with answers, or images.
+    Parquet,
+    /// A table in the IPC format of Arrow, as a file (Feather) or a stream.
+    Arrow,
+    /// A folder with a subfolder of PNG or JPEG images for each class.
+    ImageFolder,
 }
 
 impl Format {
     /// All formats.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 12] = [
         Self::E2e,
         Self::Dart,
         Self::Lines,
@@ -49,6 +58,9 @@ impl Format {
         Self::Jsonl,
         Self::Idx,
         Self::PngStrip,
+        Self::Parquet,
+        Self::Arrow,
+        Self::ImageFolder,
     ];
 
     /// The name, as `--format` takes it.
@@ -63,6 +75,9 @@ impl Format {
             Self::Jsonl => "jsonl",
             Self::Idx => "idx",
             Self::PngStrip => "png-strip",
+            Self::Parquet => "parquet",
+            Self::Arrow => "arrow",
+            Self::ImageFolder => "image-folder",
         }
     }
 
@@ -72,13 +87,27 @@ impl Format {
     /// If no format or several formats match; the error lists them.
     pub fn detect(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        Self::detect_from_bytes(path, &read::head(path, HEAD)?)
+        if !path.is_dir() {
+            return Self::detect_from_bytes(path, &read::head(path, HEAD)?);
+        }
+        if read::is_image_folder(path)? {
+            return Ok(Self::ImageFolder);
+        }
+        let what = "expected a file, or a folder with a subfolder of PNG or JPEG images for each \
+                    class; got a folder without images";
+        Err(Error::Folder { path: path.into(), what: what.into() })
     }
 
     /// Detects the format from a file's name and its first bytes, decompressed.
     pub fn detect_from_bytes(path: &Path, head: &[u8]) -> Result<Self> {
         if head.starts_with(b"\x89PNG\r\n\x1a\n") {
             return Ok(Self::PngStrip);
+        }
+        if read::is_parquet(head) {
+            return Ok(Self::Parquet);
+        }
+        if read::is_arrow(head) {
+            return Ok(Self::Arrow);
         }
         // Two zeros, then the element type: 8 is unsigned bytes. A file of labels passes here; its
         // reader reports the error.
@@ -110,10 +139,10 @@ impl FromStr for Format {
     }
 }
 
-/// The file's extension in lower case, without `.gz`.
+/// The file's extension in lower case, without that of a compression.
 fn extension(path: &Path) -> String {
     let name = path.file_name().unwrap_or_default().to_string_lossy().to_ascii_lowercase();
-    let name = name.strip_suffix(".gz").unwrap_or(&name);
+    let name = COMPRESSED.iter().find_map(|suffix| name.strip_suffix(suffix)).unwrap_or(&name);
     name.rsplit_once('.').map(|(_, extension)| extension.to_owned()).unwrap_or_default()
 }
 
@@ -170,11 +199,10 @@ fn detect_lines(extension: &str, lines: &[&str]) -> std::result::Result<Format, 
     if separated > 0 {
         return Err(vec![Format::E2e, Format::Lines]);
     }
-    if read::is_header(first.split('\t')) {
-        return Ok(Format::Tsv);
-    }
-    if read::is_header(first.split(',').map(|cell| cell.trim_matches('"'))) {
-        return Ok(Format::Csv);
+    match read::header_separator(first) {
+        Some(read::Separator::Tab) => return Ok(Format::Tsv),
+        Some(_) => return Ok(Format::Csv),
+        None => {}
     }
     let tabs = |line: &str| line.matches('\t').count();
     if lines.len() > 1 && tabs(first) > 0 && lines.iter().all(|line| tabs(line) == tabs(first)) {

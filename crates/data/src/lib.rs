@@ -7,22 +7,33 @@
 //! | the readers, one file for each format | `read/` |
 //! | features of images | [`Scattering`] |
 //! | augmented views of images | [`Views`] |
+//! | how a source and a target become one text | [`Template`] |
+//! | texts that are too long | [`TooLong`] |
+//! | what a label is: a class, several labels, a number | [`Task`] |
 //! | the example that a model is trained on | [`Preparation`] |
 
 #![forbid(unsafe_code)]
 
+mod causal;
 mod error;
 mod format;
+mod long;
 mod prepare;
 mod read;
 mod record;
 mod scattering;
+mod task;
+mod template;
 mod views;
 
+pub use causal::CausalInput;
 pub use error::{Error, Result};
 pub use format::Format;
+pub use long::{LongTexts, TooLong};
 pub use prepare::{ModelInput, Preparation, Prepared};
-pub use read::{ReadOptions, RecordIter};
-pub use record::{Content, MergeBySource, Record, merge_by_source};
+pub use read::{LabelRule, Missing, ReadOptions, RecordIter, Separator};
+pub use record::{Content, Label, MergeBySource, Record, merge_by_source};
 pub use scattering::Scattering;
+pub use task::{Task, split_labels};
+pub use template::{InvalidTemplate, Prompt, Template, TextTemplate};
 pub use views::Views;

@@ -21,7 +21,7 @@ pub struct Record {
     pub content: Content,
     /// The group (person) that owns the row, if the data have groups. A group can own many rows.
     pub group: Option<String>,
-    /// The first line of the row, or the index of an image in its file, counted from 1.
+    /// The first line of the row, or its index in a file without lines, counted from 1.
     pub line: u64,
 }
 
@@ -55,9 +55,22 @@ pub enum Content {
         width: usize,
         /// 1 for grey, 3 for RGB.
         channels: usize,
-        /// The index of the class.
-        label: u32,
+        /// The class.
+        label: Label,
     },
+    /// A row without a required value, if such rows are skipped. Its place stays vacant.
+    Missing,
+}
+
+/// The label of an image.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Label {
+    /// The label was not read.
+    None,
+    /// The index of the class.
+    Index(u32),
+    /// The name of the class, or what else labels are.
+    Name(String),
 }
 
 /// Merges consecutive records with the same source and group, for evaluation.
@@ -135,6 +148,13 @@ impl<I> fmt::Debug for MergeBySource<I> {
 impl fmt::Debug for Record {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Record(…)")
+    }
+}
+
+/// Records are private: `Debug` prints no content.
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Label(…)")
     }
 }
 

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 /// Which views of an image are trained on, in addition to the image itself.
 ///
 /// ```
-/// use data::{Content, Record, Views};
+/// use data::{Content, Label, Record, Views};
 ///
 /// let pixels = vec![0.0, 0.2, 0.4, 0.6];
-/// let content = Content::Image { pixels, height: 2, width: 2, channels: 1, label: 0 };
+/// let content = Content::Image { pixels, height: 2, width: 2, channels: 1, label: Label::Index(0) };
 /// let views = Views::Flip.of(&Record { content, group: None, line: 1 }).unwrap();
 /// let Content::Image { pixels, .. } = &views[1].content else { unreachable!() };
 /// assert_eq!(*pixels, [0.2, 0.0, 0.6, 0.4]);
@@ -53,7 +53,7 @@ impl Views {
                 height: *height,
                 width: *width,
                 channels: *channels,
-                label: *label,
+                label: label.clone(),
             },
             group: record.group.clone(),
             line: record.line,
@@ -105,10 +105,11 @@ impl Transform {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Label;
 
     fn image(height: usize, width: usize, channels: usize) -> Record {
         let pixels = (0..height * width * channels).map(|i| i as f32).collect();
-        let content = Content::Image { pixels, height, width, channels, label: 3 };
+        let content = Content::Image { pixels, height, width, channels, label: Label::Index(3) };
         Record { content, group: Some("p".into()), line: 7 }
     }
 

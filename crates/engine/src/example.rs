@@ -62,6 +62,10 @@ pub enum Target {
     Next(Vec<u32>),
     /// One class.
     Class(u32),
+    /// Any number of labels, of which each applies or does not.
+    Labels(Vec<u32>),
+    /// A number.
+    Value(f32),
 }
 
 impl Target {

@@ -208,9 +208,9 @@ fn extremes(example: &Example) -> Vec<Example> {
             Example::continuation(tokens.iter().map(|_| tokens[0]).collect(), 1),
             Example::continuation(tokens.iter().take(2).copied().collect(), 1),
         ],
-        (Input::Tokens(tokens), Target::Class(class)) => vec![
-            Example::labelled(tokens.iter().map(|_| tokens[0]).collect(), *class),
-            Example::labelled(tokens.iter().take(1).copied().collect(), *class),
+        (Input::Tokens(tokens), _) => vec![
+            with(Input::Tokens(tokens.iter().map(|_| tokens[0]).collect())),
+            with(Input::Tokens(tokens.iter().take(1).copied().collect())),
         ],
     }
 }
@@ -390,8 +390,8 @@ fn altered(example: &Example, from: &Example) -> Example {
         (Input::Tokens(tokens), Input::Tokens(others)) => {
             let tokens: Vec<u32> = others.iter().copied().cycle().take(tokens.len()).collect();
             match &from.target {
-                Target::Class(class) => Example::labelled(tokens, *class),
                 Target::Next(_) => Example::continuation(tokens, 1),
+                target => Example::new(Input::Tokens(tokens), target.clone()),
             }
         }
         (Input::Features(features), _) => Example::new(

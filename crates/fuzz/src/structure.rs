@@ -23,6 +23,8 @@ pub enum Structure {
     Png,
     /// Gzip.
     Gzip,
+    /// Zstandard.
+    Zstd,
     /// Three files, two of them safetensors, with their digests.
     Snapshot,
 }
@@ -70,6 +72,12 @@ impl Structure {
                 GzDecoder::new(input).take(MAX_DECOMPRESSED).read_to_end(&mut inner).ok()?;
                 Some(vec![inner])
             }
+            Self::Zstd => {
+                let mut inner = Vec::new();
+                let decoder = zstd::stream::read::Decoder::new(input).ok()?;
+                decoder.take(MAX_DECOMPRESSED).read_to_end(&mut inner).ok()?;
+                Some(vec![inner])
+            }
             Self::Snapshot => {
                 let [head, params, optimizer] = unpack(input);
                 let text = head.splitn(2, |byte| *byte == b'\n').nth(1)?.to_vec();
@@ -87,6 +95,7 @@ impl Structure {
             Self::Safetensors => safetensors::close(random, &parts),
             Self::Png => png::close(&parts),
             Self::Gzip => gzip(&parts.concat()),
+            Self::Zstd => zstd::stream::encode_all(&parts.concat()[..], 1).unwrap_or_default(),
             Self::Snapshot => {
                 let (head, files) = parts.split_at(1.min(parts.len()));
                 let (params, optimizer) = files.split_at(2.min(files.len()));

@@ -80,6 +80,8 @@ const DATA: &[&str] = &[
     "||",
     "\t",
     ",",
+    ";",
+    "NA",
     "\"",
     "\"\"",
     "\r\n",
@@ -248,6 +250,24 @@ pub const ALL: &[Target] = &[
         ..RECORDS
     },
     Target {
+        name: "zstd",
+        about: "data: compressed with zstd",
+        structure: Structure::Zstd,
+        prepare: data::prepare_labels,
+        run: data::zstd,
+        ..RECORDS
+    },
+    Target { name: "parquet", about: "data: Parquet", run: data::parquet, shapes: 3, ..RECORDS },
+    Target { name: "arrow", about: "data: Arrow", run: data::arrow, shapes: 3, ..RECORDS },
+    Target {
+        name: "image-file",
+        about: "data: an image file in a list",
+        structure: Structure::Png,
+        run: data::image_file,
+        shapes: 3,
+        ..RECORDS
+    },
+    Target {
         name: "sniff",
         about: "data: the format told from a file",
         prepare: data::prepare_labels,
@@ -260,6 +280,22 @@ pub const ALL: &[Target] = &[
         max_length: 1024,
         run: texts::prepare,
         ..RECORDS
+    },
+    Target {
+        name: "template",
+        about: "data.template",
+        max_length: 1024,
+        words: texts::TEMPLATE,
+        run: texts::template,
+        shapes: 3,
+        ..PLAIN
+    },
+    Target {
+        name: "chat-template",
+        about: "chat_template.jinja",
+        words: texts::CHAT,
+        run: texts::chat_template,
+        ..PLAIN
     },
     Target {
         name: "score",

@@ -13,7 +13,7 @@
 //! assert_eq!(graph.params().len(), 4);
 //! ```
 
-use crate::graph::{Graph, Init, InputShape, Param, ParamSpec, Space, Value, ValueShape};
+use crate::graph::{Graph, Init, InputShape, Loss, Param, ParamSpec, Space, Value, ValueShape};
 use crate::lora::Lora;
 use crate::lora::LowRankAdapter;
 use crate::op::{
@@ -144,6 +144,7 @@ impl Builder {
             segments: Vec::new(),
             input,
             logits: Value(0),
+            loss: Loss::CrossEntropy,
             adapters: Vec::new(),
             lora: None,
         };

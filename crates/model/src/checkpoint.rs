@@ -1,6 +1,6 @@
 //! Checkpoints: a configuration and weights in the Hugging Face layout.
 
-use crate::graph::Graph;
+use crate::graph::{Graph, Loss};
 use crate::hf::{self, Architecture, Config, SaveOptions, Weights};
 use crate::lora::Lora;
 use crate::network::{Device, Network};
@@ -29,8 +29,18 @@ pub struct Checkpoint {
     pub values: Vec<Array>,
     /// Names of newly initialized parameters, which the files do not contain.
     ///
-    /// These are a classification head or low-rank adapters, or all parameters of a new model.
+    /// These are a classification head, a pooler or low-rank adapters, or all parameters of a new
+    /// model.
     pub initialized: Vec<String>,
+}
+
+/// The head of a model whose files have none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewHead {
+    /// Number of classes, labels or numbers.
+    pub outputs: usize,
+    /// The loss.
+    pub loss: Loss,
 }
 
 impl Checkpoint {
@@ -39,9 +49,9 @@ impl Checkpoint {
     /// # Errors
     /// If the configuration or the adapters are invalid.
     pub fn new(config: Config, lora: Option<Lora>, seed: u64) -> Result<Self, Error> {
-        config.architecture.check()?;
+        config.check()?;
         check_lora(lora.as_ref())?;
-        let graph = config.architecture.graph(lora);
+        let graph = config.graph(lora);
         let mut values = graph.init(seed)?;
         graph.subtract_adapters(&mut values);
         let initialized = graph.params.iter().map(|spec| spec.name.clone()).collect();
@@ -50,39 +60,40 @@ impl Checkpoint {
 
     /// Loads a model from a directory.
     ///
-    /// A missing classification head and low-rank adapters are initialized from `seed`.
+    /// A missing classification head or pooler and low-rank adapters are initialized from `seed`.
     ///
     /// # Errors
     /// If a file is missing or invalid, if a tensor is missing, has another shape or is not finite,
     /// or if a tensor is not a parameter of the model.
     pub fn open(dir: impl AsRef<Path>, lora: Option<Lora>, seed: u64) -> Result<Self, Error> {
-        Self::open_with_classes(dir, lora, seed, 0)
+        Self::open_with_head(dir, lora, seed, None)
     }
 
-    /// Loads a model for a classification task.
+    /// Loads a model for a classification or regression task.
     ///
-    /// If the directory has no classification head, the new head has `classes` outputs, or as many
-    /// as the configuration states if `classes` is 0.
+    /// If the directory has no classification head, the new head is as `new_head` says, or as the
+    /// configuration states if that is `None`.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
-    pub fn open_with_classes(
+    pub fn open_with_head(
         dir: impl AsRef<Path>,
         lora: Option<Lora>,
         seed: u64,
-        classes: usize,
+        new_head: Option<NewHead>,
     ) -> Result<Self, Error> {
         let dir = dir.as_ref();
         check_lora(lora.as_ref())?;
         let mut config = Config::read(dir)?;
         let weights = Weights::open(dir)?;
         if let Architecture::Bert(bert) = &mut config.architecture
-            && classes > 0
+            && let Some(NewHead { outputs, loss }) = new_head
             && !weights.contains("classifier.weight")
         {
-            bert.labels = classes;
+            (bert.labels, config.loss) = (outputs, loss);
+            config.check()?;
         }
-        let graph = config.architecture.graph(lora);
+        let graph = config.graph(lora);
         let mut initialized = Vec::new();
         let mut values = Vec::with_capacity(graph.params.len());
         for (stream, spec) in graph.params.iter().enumerate() {
@@ -93,8 +104,8 @@ impl Checkpoint {
                 .or(spec.name.strip_prefix("bert."))
                 .unwrap_or(&spec.name);
             let names = [spec.name.as_str(), unprefixed];
-            let optional = is_adapter(&spec.name) || spec.name.starts_with("classifier.");
-            if optional && !weights.contains(names[0]) {
+            let optional = is_adapter(&spec.name) || is_head(&spec.name);
+            if optional && !names.iter().any(|name| weights.contains(name)) {
                 initialized.push(spec.name.clone());
                 values.push(init::param(spec, seed, stream as u64)?);
             } else {
@@ -129,7 +140,7 @@ impl Checkpoint {
         if !std::mem::take(tied) {
             return self;
         }
-        let graph = self.config.architecture.graph(self.graph.lora.clone());
+        let graph = self.config.graph(self.graph.lora.clone());
         let tied_graph = std::mem::replace(&mut self.graph, graph);
         let mut values: Vec<Option<Array>> = self.values.into_iter().map(Some).collect();
         let table = tied_graph.find_param(table).and_then(|param| values[param.0].clone());
@@ -172,7 +183,7 @@ impl Checkpoint {
                 *value = hf::append_mean_row(value);
             }
         }
-        self.graph = self.config.architecture.graph(self.graph.lora.clone());
+        self.graph = self.config.graph(self.graph.lora.clone());
         self
     }
 
@@ -223,8 +234,15 @@ impl Checkpoint {
 }
 
 /// Returns whether a parameter is a factor of a low-rank adapter.
-fn is_adapter(name: &str) -> bool {
+pub(crate) fn is_adapter(name: &str) -> bool {
     name.ends_with(".lora_left") || name.ends_with(".lora_right")
+}
+
+/// Returns whether a parameter belongs to a classification head or its pooler.
+///
+/// Checkpoints of encoders may lack them.
+pub fn is_head(name: &str) -> bool {
+    name.starts_with("classifier.") || name.starts_with("bert.pooler.")
 }
 
 fn check_lora(lora: Option<&Lora>) -> Result<(), Error> {

@@ -97,6 +97,20 @@ pub enum Reduction {
     Sum,
 }
 
+/// The loss of a row of outputs ("logits") against its target.
+///
+/// It is a function of that row alone, so that a record's gradient depends on no other record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Loss {
+    /// Cross-entropy of the softmax of all outputs: one class, or the next token.
+    #[default]
+    CrossEntropy,
+    /// Cross-entropy of the sigmoid of each output, the mean over the outputs: several labels.
+    BinaryCrossEntropy,
+    /// The squared difference of the only output from a number.
+    SquaredError,
+}
+
 /// The structure of a model, without the values of its parameters.
 #[derive(Debug)]
 pub struct Graph {
@@ -106,6 +120,7 @@ pub struct Graph {
     pub(crate) segments: Vec<usize>,
     pub(crate) input: InputShape,
     pub(crate) logits: Value,
+    pub(crate) loss: Loss,
     pub(crate) adapters: Vec<LowRankAdapter>,
     pub(crate) lora: Option<Lora>,
 }
@@ -171,6 +186,18 @@ impl Graph {
     /// Returns the number of columns of the logits: classes, or the size of the vocabulary.
     pub fn classes(&self) -> usize {
         self.shape(self.logits).width
+    }
+
+    /// Returns the loss of a row of logits.
+    pub fn loss(&self) -> Loss {
+        self.loss
+    }
+
+    /// Replaces the loss, which is [`Loss::CrossEntropy`] by default.
+    #[must_use]
+    pub fn with_loss(mut self, loss: Loss) -> Self {
+        self.loss = loss;
+        self
     }
 
     /// Returns the low-rank adapters of linear layers.

@@ -27,9 +27,11 @@ mod preset;
 
 pub use arch::{Cnn, Mlp};
 pub use builder::{Builder, Linear, LinearLayer};
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, NewHead, is_head};
 pub use error::Error;
-pub use graph::{Graph, Init, InputShape, Param, ParamSpec, Reduction, Space, Value, ValueShape};
+pub use graph::{
+    Graph, Init, InputShape, Loss, Param, ParamSpec, Reduction, Space, Value, ValueShape,
+};
 pub use lora::Lora;
 pub use lora::LowRankAdapter;
 pub use network::{Activations, Decoder, Device, Network};

@@ -18,6 +18,7 @@ use model::Mlp;
 use model::activation::Activation;
 use muffle::Session;
 use muffle::curator::{Collector, Records};
+use muffle::data::Task;
 use muffle::evaluate;
 use optim::Method;
 use std::io::{BufRead, Write};
@@ -96,11 +97,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .skip(1)
         .filter_map(|line| Some(Visit::parse(line)?.example()))
         .collect();
-    let scores = evaluate::examples(&mut evaluated, session.params(), &public)?;
+    let scores =
+        evaluate::examples(&mut evaluated, session.params(), Task::Classification, &public)?;
     let promise = session.guarantee()?;
     println!(
         "accuracy {:.1} % at ε = {:.3}, δ = {:.1e} ({})",
-        100.0 * scores.accuracy,
+        100.0 * scores.accuracy.unwrap_or(0.0),
         promise.epsilon,
         promise.delta,
         promise.unit

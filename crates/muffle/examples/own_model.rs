@@ -10,6 +10,7 @@ use model::activation::Activation;
 use model::{Builder, Linear};
 use muffle::Session;
 use muffle::curator::Records;
+use muffle::data::Task;
 use muffle::evaluate;
 use optim::Method;
 
@@ -33,11 +34,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .build()?;
     while session.step()?.is_some() {}
 
-    let public = evaluate::examples(&mut looking, session.params(), &moons(1, 1000))?;
+    let public =
+        evaluate::examples(&mut looking, session.params(), Task::Classification, &moons(1, 1000))?;
     let promise = session.guarantee()?;
     println!(
         "accuracy {:.1} % at ε = {:.3}, δ = {:.1e} ({})",
-        100.0 * public.accuracy,
+        100.0 * public.accuracy.unwrap_or(0.0),
         promise.epsilon,
         promise.delta,
         promise.unit

@@ -26,6 +26,7 @@
 //! | steps, noise and privacy cost of a run | [`plan`] |
 //! | models, tokenizers, records | [`load`], [`hub`] |
 //! | evaluation of a model | [`mod@evaluate`] |
+//! | predictions of a model | [`mod@predict`] |
 //! | the privacy statement, reports | [`report`] |
 //! | charts as SVG and for the terminal | [`chart`] |
 //! | checks of a statement, signatures, joint cost of several runs | [`mod@verify`] |
@@ -41,6 +42,7 @@ pub mod evaluate;
 pub mod hub;
 pub mod load;
 pub mod plan;
+pub mod predict;
 pub mod report;
 pub mod run;
 pub mod verify;

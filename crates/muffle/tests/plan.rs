@@ -167,25 +167,34 @@ fn defaults_are_derived() {
 fn invalid_values_are_refused_with_their_key() {
     for (text, part) in [
         ("[training]\nlot_size = 0", "training.lot_size"),
-        ("[training]\nlot_size = 101", "at most the 100 records"),
+        ("[training]\nlot_size = 101", "at most 100, the number of records; got 101"),
         ("[training]\nsteps = 0", "training.steps"),
         ("[training]\nsteps = 5\nepochs = 2", "not both"),
         ("[training]\nepochs = -1", "training.epochs"),
         ("[privacy]\nepsilon = 1\nsigma = 1", "not both"),
         ("[privacy]\nepsilon = -1", "epsilon"),
-        ("[privacy]\nsigma = 0", "noise multiplier"),
+        ("[privacy]\nsigma = 0", "privacy.sigma"),
         ("[privacy]\ndelta = 1", "delta"),
         ("[privacy]\naccountant = \"gdp\"", "best, pld or rdp"),
+        ("[privacy]\nunit = \"person\"", "privacy.unit: \"person\" needs the column"),
+        (
+            "[privacy]\nunit = \"record\"\n[data]\ngroup = \"who\"",
+            "privacy.unit: \"record\" contradicts data.group = \"who\"",
+        ),
+        (
+            "[privacy]\nunit = \"user\"",
+            "privacy.unit: expected \"record\" or \"person\" or \"auto\", got \"user\"",
+        ),
         ("[optimizer]\nname = \"dp-moun\"", "dp-muon"),
         ("[optimizer]\nclip = 0", "optimizer.clip"),
-        ("[optimizer]\nmomentum = 1.0", "optimizer.momentum"),
+        ("[optimizer]\nname = \"dp-sgd\"\nmomentum = 1.0", "optimizer.momentum"),
         (
             "[optimizer]\nname = \"dp-adam\"\nweight_decay = 0.1",
             "weight_decay: not read by dp-adam",
         ),
         ("[optimizer]\nname = \"dp-adamw\"\nweight_decay = -0.1", "optimizer.weight_decay"),
         ("[optimizer]\nlearning_rate = -0.1", "optimizer.learning_rate"),
-        ("[optimizer]\nnewton_schulz_degree = 0", "newton_schulz_degree"),
+        ("[optimizer]\nname = \"dp-muon\"\nnewton_schulz_degree = 0", "newton_schulz_degree"),
         ("[optimizer]\nlearning_rate = \"hyfree\"\n[optimizer.hyfree]\npoints = 4", "3 or 5"),
         (
             "[optimizer]\nlearning_rate = \"hyfree\"\n[optimizer.hyfree]\ngradient_factor = 1.0",
@@ -205,6 +214,44 @@ fn invalid_values_are_refused_with_their_key() {
         1,
     );
     assert!(matches!(impossible, Err(Error::Promise(_)) | Ok(_)));
+}
+
+/// A mechanism that publishes one random record has δ = 1/N.
+#[test]
+fn a_delta_of_one_record_is_refused() {
+    for delta in ["0.5", "0.01", "1.0", "0.0", "-0.1", "nan"] {
+        let refused = plan(&format!("[privacy]\ndelta = {delta}"), 100).unwrap_err().to_string();
+        assert!(refused.starts_with("privacy.delta: expected"), "{refused}");
+    }
+    assert!(plan("[privacy]\ndelta = 0.0099", 100).is_ok());
+    let refused = plan("[privacy]\ndelta = 0.5", 100).unwrap_err().to_string();
+    assert!(refused.contains("less than 1/N = 1.000e-2 for 100 records, got 0.5"), "{refused}");
+}
+
+#[test]
+fn promises_out_of_range_are_refused() {
+    for (key, value) in [
+        ("epsilon", "0"),
+        ("epsilon", "-1"),
+        ("epsilon", "nan"),
+        ("epsilon", "inf"),
+        ("sigma", "0"),
+    ] {
+        let refused = plan(&format!("[privacy]\n{key} = {value}"), 100).unwrap_err().to_string();
+        let expected = format!("privacy.{key}: expected a finite number greater than 0, got");
+        assert!(refused.starts_with(&expected), "{refused}");
+    }
+}
+
+/// σ/B is the noise of a step, and the ratio to the signal falls with the number of steps.
+#[test]
+fn plans_tell_noise_from_signal() {
+    let at = |epsilon: f64| plan(&format!("[privacy]\nepsilon = {epsilon}"), 1000).unwrap();
+    let (tight, loose) = (at(0.01), at(8.0));
+    assert_eq!(loose.noise_in_mean(), loose.sigma.gradient / loose.lot_size());
+    let expected = loose.noise_in_mean() * (4900.0 / loose.steps as f64).sqrt();
+    assert!((loose.noise_to_signal(4900) / expected - 1.0).abs() < 1e-12);
+    assert!(tight.noise_to_signal(4900) > 3.0 && loose.noise_to_signal(4900) < 3.0);
 }
 
 #[test]

@@ -144,7 +144,7 @@ fn a_run_writes_a_model_with_a_reproducible_statement() {
         (again.epsilon - read.epsilon.unwrap()).abs() < 1e-9 && again.epsilon <= 8.0,
         "{again:?}"
     );
-    // 14 of the 400 have more tokens than the model takes; their places are vacant.
+    // Some of the 400 have more tokens than the model takes; their sources are cut.
     assert_eq!(read.delta, Some(0.1 / 400.0));
     assert!(!out.join("sealed").exists(), "nothing is sealed when it is over");
     // The saved model, loaded again, has the same scores.
@@ -164,7 +164,7 @@ fn a_run_writes_a_model_with_a_reproducible_statement() {
     .unwrap();
     let known = outcome.scores.unwrap();
     assert!(
-        (scores.nll - known.nll).abs() < 1e-6 && scores.tokens == known.tokens,
+        (scores.nll.unwrap() - known.nll.unwrap()).abs() < 1e-6 && scores.tokens == known.tokens,
         "{scores:?} {known:?}"
     );
     assert!(outcome.texts.is_some() && outcome.samples.len() == 1);
@@ -308,7 +308,7 @@ fn replaced_files_are_refused() {
     std::fs::write(&sampler, older).unwrap();
     refused(&out, "the file was replaced by an older one");
     for (from, to) in [
-        ("name = \"dp-muon-bc\"", "name = \"muon\""),
+        ("name = \"dp-adam\"", "name = \"adam\""),
         ("steps = 6", "steps = 9"),
         ("adjacency = \"add-remove\"", "adjacency = \"replace-one\""),
     ] {
@@ -525,13 +525,19 @@ fn invalid_input_is_refused_and_leaves_no_folder() {
         (format!("data.train={binary}\ndata.format=e2e"), "expected UTF-8"),
         (
             format!("data.train={few}"),
-            "training.lot_size: expected at least 1 and at most the 2 records",
+            "training.lot_size: expected at least 1 and at most 2, the number of records; got 20",
         ),
         ("data.train=/nowhere/x.txt".into(), "/nowhere/x.txt"),
-        ("data.max_length=2".into(), "data.max_length: expected at least 3, got 2"),
-        ("data.max_length=4".into(), "data.validation: every row is empty or has 4 tokens"),
+        ("data.max_length=2".into(), "data.max_length: expected at least 4, got 2"),
         (
-            format!("data.max_length=4\ndata.dropped_rows=public\ndata.validation={short}"),
+            "data.max_length=4\ndata.too_long=drop".into(),
+            "data.validation: every row is empty or has 4 tokens",
+        ),
+        (
+            format!(
+                "data.max_length=4\ndata.too_long=drop\ndata.dropped_rows=public\n\
+                 data.validation={short}"
+            ),
             ".txt: every row is empty or has 4 tokens",
         ),
         ("data.max_length=5000".into(), "expected at most 129"),
@@ -651,11 +657,12 @@ fn a_non_private_run_is_reported() {
 #[test]
 fn a_fixed_seed_is_reported() {
     let place = tempfile::tempdir().unwrap();
-    let nll = |name: &str, more: &str| {
+    let run = |name: &str, more: &str| {
         train(&config(more), &place.path().join(name), &mut Silent).unwrap()
     };
-    let (a, b) = (nll("a", "privacy.seed=5"), nll("b", "privacy.seed=5\ntraining.micro_batch=3"));
-    assert!((a.scores.unwrap().nll - b.scores.unwrap().nll).abs() < 1e-4);
+    let nll = |outcome: &muffle::Outcome| outcome.scores.as_ref().unwrap().nll.unwrap();
+    let (a, b) = (run("a", "privacy.seed=5"), run("b", "privacy.seed=5\ntraining.micro_batch=3"));
+    assert!((nll(&a) - nll(&b)).abs() < 1e-4);
     assert!(
         a.statement.randomness == RandomnessSource::FixedSeed(5)
             && !a.statement.private
@@ -666,8 +673,8 @@ fn a_fixed_seed_is_reported() {
             .unwrap()
             .contains("Not private")
     );
-    let c = nll("c", "");
-    assert!((a.scores.unwrap().nll - c.scores.unwrap().nll).abs() > 1e-6);
+    let c = run("c", "");
+    assert!((nll(&a) - nll(&c)).abs() > 1e-6);
 }
 
 /// Labels need public names; a language model predicts them as text, a CNN classifies images.
@@ -694,10 +701,13 @@ fn labelled_texts_and_images() {
     );
     let outcome = train(&config(&texts), &at("texts"), &mut Silent).unwrap();
     // With two labels, a random guess is correct half of the time.
-    assert!(
-        (0.0..=1.0).contains(&outcome.scores.unwrap().accuracy)
-            && outcome.scores.unwrap().examples == 10
-    );
+    let scores = outcome.scores.unwrap();
+    assert!((0.0..=1.0).contains(&scores.accuracy.unwrap()) && scores.examples == 10);
+    // A language model has a perplexity, and the metrics of its predicted labels.
+    assert!(scores.perplexity.is_some() && scores.macro_f1.is_some() && scores.auroc.is_some());
+    let matrix = scores.confusion_matrix.unwrap();
+    assert_eq!(matrix.labels, ["bad", "good"]);
+    assert_eq!(matrix.counts.iter().flatten().sum::<u64>(), 10);
     let model = muffle::LoadedModel::open_for_inference(at("texts").to_str().unwrap(), &mut |_| ())
         .unwrap();
     assert_eq!(model.labels(), ["bad", "good"]);
@@ -732,7 +742,14 @@ fn labelled_texts_and_images() {
         idx("t10k", 20, 1)
     );
     let outcome = train(&config(&images), &at("images"), &mut Silent).unwrap();
-    assert!(outcome.scores.unwrap().accuracy > 0.9, "{:?}", outcome.scores);
+    let scores = outcome.scores.clone().unwrap();
+    assert!(scores.accuracy > Some(0.9) && scores.auroc > Some(0.9), "{scores:?}");
+    assert_eq!(scores.perplexity, None);
+    let written = std::fs::read_to_string(at("images/result.json")).unwrap();
+    assert!(!written.contains("perplexity"), "{written}");
+    assert_eq!(outcome.result().metrics.confusion_matrix, scores.confusion_matrix);
+    let report = std::fs::read_to_string(at("images/report.html")).unwrap();
+    assert!(report.contains("macro-F1") && report.contains("AUROC"), "{report}");
     assert!(
         muffle::LoadedModel::open_for_inference(at("images").to_str().unwrap(), &mut |_| ())
             .unwrap()

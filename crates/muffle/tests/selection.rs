@@ -43,7 +43,7 @@ fn run(place: &Path, out: &Path, select: &str) -> Outcome {
 fn a_run_releases_the_selected_parameters() {
     let place = tempfile::tempdir().unwrap();
     let mut steps = Vec::new();
-    for select in ["last", "best-nll", "best-bleu", "nearest-best-nll"] {
+    for select in ["last", "best-nll", "best-bleu", "nearest-best-nll", "best-accuracy"] {
         let out = place.path().join(select);
         let outcome = run(place.path(), &out, select);
         let statement = &outcome.statement;
@@ -52,8 +52,8 @@ fn a_run_releases_the_selected_parameters() {
         assert_eq!(statement.selection.name(), select);
         // The figures of the model, over all validation examples, are those of the selected step.
         let step = statement.model_step;
-        let (scores, selected) = (outcome.scores.unwrap(), entry(&out, step));
-        assert!((scores.nll - selected.nll.unwrap()).abs() < 1e-6, "{select}: {scores:?}");
+        let (scores, selected) = (outcome.scores.clone().unwrap(), entry(&out, step));
+        assert!((scores.nll.unwrap() - selected.nll.unwrap()).abs() < 1e-6, "{select}: {scores:?}");
         let result = outcome.result();
         assert_eq!((result.steps, result.model_step), (6, step));
         assert_eq!(result.metrics.best_nll, entry(&out, result.metrics.best_nll_step.unwrap()).nll);
@@ -73,6 +73,48 @@ fn a_run_releases_the_selected_parameters() {
     assert!(best < 5, "the last step is the best: the test selects nothing");
     // Checkpoints are those of steps 4 and 6.
     assert_eq!((steps[0], steps[1], steps[3]), (6, best, 4));
+}
+
+/// The number of steps depends on releases, so that the guarantee is that of the whole plan.
+#[test]
+fn a_run_that_stops_early_is_charged_as_planned() {
+    let place = tempfile::tempdir().unwrap();
+    let settings = format!("{DIVERGING}\nevaluation.patience=1\nevaluation.tensorboard=true");
+    let out = place.path().join("early");
+    let mut observer = Stopping::default();
+    let whole = train(&config(place.path(), &settings), &out, &mut observer).unwrap().statement;
+    assert!(whole.steps < 6, "the run does not stop early: {}", whole.steps);
+    assert_eq!((whole.ledger.events().len(), whole.model_step), (6, whole.steps));
+    let planned = train(&config(place.path(), DIVERGING), &place.path().join("all"), &mut Silent);
+    assert_eq!(whole.epsilon, planned.unwrap().statement.epsilon);
+    assert_eq!(verify(&out).unwrap().conclusion(), Conclusion::Consistent, "{:?}", failed(&out));
+    let said = format!("stopped early after step {} of 6", whole.steps);
+    assert!(observer.messages.iter().any(|line| line.contains(&said)), "{:?}", observer.messages);
+    assert!(out.join(muffle::run::tensorboard::FILE).is_file());
+    // A run that is interrupted before it stops early stops at the same step.
+    let out = place.path().join("resumed");
+    let mut observer = Stopping { after: Some(1), ..Stopping::default() };
+    assert!(train(&config(place.path(), &settings), &out, &mut observer).is_err());
+    let resumed = resume(&out, &mut Silent).unwrap().statement;
+    assert_eq!((resumed.steps, resumed.ledger.events().len()), (whole.steps, 6));
+    assert_eq!(resumed.weights_sha256, whole.weights_sha256);
+    assert_eq!(verify(&out).unwrap().conclusion(), Conclusion::Consistent, "{:?}", failed(&out));
+}
+
+/// A dry run has the plan of the run, and leaves nothing behind.
+#[test]
+fn a_dry_run_has_the_plan_of_the_run() {
+    let place = tempfile::tempdir().unwrap();
+    let config = config(place.path(), DIVERGING);
+    let files = || std::fs::read_dir(place.path()).unwrap().count();
+    let before = files();
+    let dry = muffle::run::dry::dry_run(&config, &mut |_| ()).unwrap();
+    assert_eq!(files(), before);
+    let statement = train(&config, &place.path().join("run"), &mut Silent).unwrap().statement;
+    assert_eq!((dry.plan.steps, dry.plan.records), (statement.steps, statement.records));
+    assert_eq!(dry.plan.price.map(|price| price.epsilon), statement.epsilon);
+    assert_eq!(Some(dry.plan.sigma.gradient), statement.noise_multiplier);
+    assert!(dry.cost.per_record > 0.0 && dry.cost.step(10.0) > dry.cost.step(1.0));
 }
 
 /// A run that is stopped anywhere selects what the whole run selects.

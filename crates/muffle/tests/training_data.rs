@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use data::{ModelInput, Preparation};
+use data::{LongTexts, ModelInput, Preparation};
 use muffle::Config;
 use muffle::load::data::{TrainingData, training_data};
 use text::Tokenizer;
@@ -30,8 +30,10 @@ fn read_as(person_rows: &str, rows: &[(String, &str, String)], most: u64) -> Tra
     let labels = ["good".to_string(), "bad".to_string()];
     let preparation = Preparation {
         input: ModelInput::Classifier { tokenizer: &tokenizer },
+        task: data::Task::Classification,
         labels: &labels,
         limit: 100,
+        long_texts: LongTexts::DROP,
     };
     let changes = [
         format!("data.train={}", path.display()),

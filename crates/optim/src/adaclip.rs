@@ -20,39 +20,27 @@ use crate::centered_clip::CenteredClip;
 use crate::config::{Hyperparameters, Setting};
 use crate::descent::GatherTensors;
 use crate::state::{Shapes, shapes};
-use crate::{Auto, Descent, GradientNoise, State, elementwise, within};
+use crate::{Auto, Descent, GradientNoise, State, elementwise, keys, within};
 use protocol::{Bound, GradientQuery, Noisy, Params, Positive, Refused, TensorMap};
-use serde::{Deserialize, Serialize};
 use tensor::Array;
 
-/// Hyperparameters of AdaCliP.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// C₀: the scale b of the first step.
-    pub clip: Auto<f64>,
-    /// The limits of v, as the smallest and the largest clip bound.
-    pub clips: (f64, f64),
-    /// β₁: decay of the average of the gradient.
-    pub mean_decay: f64,
-    /// β₂: decay of the average of the variance.
-    pub variance_decay: f64,
-    /// c_s: factor of the estimated variance; 1 as in the paper, or the lot size.
-    pub variance_scale: f64,
-    /// μ; 0, that is none, as in the paper.
-    pub momentum: Auto<f64>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            clip: Auto::Auto,
-            clips: (0.01, 1.0),
-            mean_decay: 0.99,
-            variance_decay: 0.9,
-            variance_scale: 1.0,
-            momentum: Auto::Auto,
-        }
+keys! {
+    /// Hyperparameters of AdaCliP.
+    #[derive(Clone, Copy, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Config {
+        /// C₀: the scale b of the first step.
+        pub clip: Auto<f64> = Auto::Auto,
+        /// The limits of v, as the smallest and the largest clip bound.
+        pub clips: (f64, f64) = (0.01, 1.0),
+        /// β₁: decay of the average of the gradient.
+        pub mean_decay: f64 = 0.99,
+        /// β₂: decay of the average of the variance.
+        pub variance_decay: f64 = 0.9,
+        /// c_s: factor of the estimated variance; 1 as in the paper, or the lot size.
+        pub variance_scale: f64 = 1.0,
+        /// μ; 0, that is none, as in the paper.
+        pub momentum: Auto<f64> = Auto::Auto,
     }
 }
 

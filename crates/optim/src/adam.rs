@@ -8,60 +8,47 @@
 use crate::config::{Hyperparameters, Setting};
 use crate::gradient_noise::QueryTemplate;
 use crate::state::{Shapes, shapes};
-use crate::{Auto, Descent, GradientNoise, State, elementwise, within};
+use crate::{Auto, Descent, GradientNoise, State, elementwise, keys, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused, TensorMap};
-use serde::{Deserialize, Serialize};
 use tensor::Array;
 
-/// Hyperparameters of DP-Adam.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AdamConfig {
-    /// β₁ and β₂: decay of the averages of the gradient and of its square.
-    pub betas: (f64, f64),
-    /// ε: added to √v̂.
-    pub epsilon: f64,
-}
-
-/// Hyperparameters of DP-AdamW.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AdamWConfig {
-    /// β₁ and β₂: decay of the averages of the gradient and of its square.
-    pub betas: (f64, f64),
-    /// ε: added to √v̂.
-    pub epsilon: f64,
-    /// Decoupled weight decay; 0.01 by default.
-    pub weight_decay: Auto<f64>,
-}
-
-/// Hyperparameters of DP-AdamBC.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct AdamBcConfig {
-    /// β₁ and β₂: decay of the averages of the gradient and of its square.
-    pub betas: (f64, f64),
-    /// The least variance that is divided by.
-    pub variance_floor: f64,
-    /// Decoupled weight decay; 0 by default.
-    pub weight_decay: Auto<f64>,
-}
-
-impl Default for AdamConfig {
-    fn default() -> Self {
-        Self { betas: BETAS, epsilon: EPSILON }
+keys! {
+    /// Hyperparameters of DP-Adam.
+    #[derive(Clone, Copy, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct AdamConfig {
+        /// β₁ and β₂: decay of the averages of the gradient and of its square.
+        pub betas: (f64, f64) = BETAS,
+        /// ε: added to √v̂.
+        pub epsilon: f64 = EPSILON,
     }
 }
 
-impl Default for AdamWConfig {
-    fn default() -> Self {
-        Self { betas: BETAS, epsilon: EPSILON, weight_decay: Auto::Auto }
+keys! {
+    /// Hyperparameters of DP-AdamW.
+    #[derive(Clone, Copy, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct AdamWConfig {
+        /// β₁ and β₂: decay of the averages of the gradient and of its square.
+        pub betas: (f64, f64) = BETAS,
+        /// ε: added to √v̂.
+        pub epsilon: f64 = EPSILON,
+        /// Decoupled weight decay; 0.01 by default.
+        pub weight_decay: Auto<f64> = Auto::Auto,
     }
 }
 
-impl Default for AdamBcConfig {
-    fn default() -> Self {
-        Self { betas: BETAS, variance_floor: 1e-8, weight_decay: Auto::Auto }
+keys! {
+    /// Hyperparameters of DP-AdamBC.
+    #[derive(Clone, Copy, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct AdamBcConfig {
+        /// β₁ and β₂: decay of the averages of the gradient and of its square.
+        pub betas: (f64, f64) = BETAS,
+        /// The least variance that is divided by.
+        pub variance_floor: f64 = 1e-8,
+        /// Decoupled weight decay; 0 by default.
+        pub weight_decay: Auto<f64> = Auto::Auto,
     }
 }
 

@@ -5,49 +5,65 @@
 
 use crate::auto::NumberOrName;
 use crate::registry::{Entry, Method};
-use crate::schedule::Shape;
+use crate::schedule::{Shape, WarmUp};
 use crate::{
-    Auto, Descent, GradientNoise, HyFree, Optimizer, Probes, Schedule, Search, elementwise, hyfree,
-    registry, within,
+    Auto, Descent, GradientNoise, HyFree, Key, Keys, Optimizer, Probes, Schedule, Search,
+    elementwise, hyfree, keys, registry, within,
 };
 use protocol::{Bound, Clipping, Params, Positive, Refused, Trainable};
 use serde::{Deserialize, Serialize};
 use tensor::Array;
 
-/// The section `[optimizer]`: the method with its hyperparameters, and the step size.
-///
-/// ```
-/// use optim::config::Clipped;
-/// use optim::{Auto, Method, OptimizerConfig, sgd};
-///
-/// let own = sgd::Config { momentum: Auto::Value(0.8), ..sgd::Config::default() };
-/// let config = OptimizerConfig::new(Method::DpSgd(Clipped { own, ..Clipped::default() }));
-/// assert_eq!((config.name(), config.clip()), ("dp-sgd", 0.1));
-/// assert!(OptimizerConfig::named("dp-sdg").is_err());
-/// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OptimizerConfig {
-    /// The method: its name (see [`registry`](crate::registry::ALL)) and its own hyperparameters.
-    #[serde(flatten)]
-    pub method: Method,
-    /// A number, or "hyfree"; the default depends on method, model, noise and number of steps.
-    #[serde(default)]
-    pub learning_rate: Auto<LearningRate>,
-    /// How the learning rate decreases: constant, linear or cosine.
-    #[serde(default)]
-    pub schedule: Shape,
-    /// Number of steps in which the learning rate increases to its peak; a tenth by default.
-    #[serde(default)]
-    pub warm_up: Auto<u64>,
-    /// The learning rate at the end of a decreasing schedule, as a fraction of the peak.
-    #[serde(default)]
-    pub end: f64,
-    /// Decay of the moving average of the parameters that is released; 0 releases the last ones.
-    #[serde(default)]
-    pub ema_decay: f64,
-    /// Hyperparameters of HyFreeDP, used if the learning rate is "hyfree".
-    #[serde(default)]
-    pub hyfree: hyfree::Config,
+keys! {
+    /// The section `[optimizer]`: the method with its hyperparameters, and the step size.
+    ///
+    /// ```
+    /// use optim::config::Clipped;
+    /// use optim::{Auto, Method, OptimizerConfig, sgd};
+    ///
+    /// let own = sgd::Config { momentum: Auto::Value(0.8), ..sgd::Config::default() };
+    /// let config = OptimizerConfig::new(Method::DpSgd(Clipped { own, ..Clipped::default() }));
+    /// assert_eq!((config.name(), config.clip()), ("dp-sgd", 0.1));
+    /// assert!(OptimizerConfig::named("dp-sdg").is_err());
+    /// ```
+    #[derive(Clone, Debug)]
+    pub struct OptimizerConfig {
+        /// The learning rate; found privately if it is "hyfree".
+        ///
+        /// The default depends on method, model, noise and number of steps.
+        #[serde(default)]
+        pub learning_rate: Auto<LearningRate> = Auto::Auto,
+        /// How the learning rate decreases: constant, linear or cosine.
+        #[serde(default)]
+        pub schedule: Shape = Shape::Constant,
+        /// Steps in which the learning rate increases to its peak: a whole number of steps, or a
+        /// number between 0 and 1 for a share of all steps; 0.1 by default.
+        #[serde(default)]
+        pub warm_up: Auto<WarmUp> = Auto::Auto,
+        /// The learning rate at the end of a decreasing schedule, as a fraction of the peak.
+        #[serde(default)]
+        pub end: f64 = 0.0,
+        /// Decay of the moving average of the parameters that is released; 0 releases the last ones.
+        #[serde(default)]
+        pub ema_decay: f64 = 0.0,
+    }
+    with {
+        /// The method: its name (see [`registry`](crate::registry::ALL)) and its hyperparameters.
+        #[serde(flatten)]
+        pub method: Method = Method::DpAdam(Default::default()),
+        /// Hyperparameters of HyFreeDP, used if the learning rate is "hyfree".
+        #[serde(default)]
+        pub hyfree: hyfree::Config = hyfree::Config::default(),
+    }
+}
+
+impl Keys for OptimizerConfig {
+    /// The name, the hyperparameters of the method and the shared keys, without `[optimizer.hyfree]`.
+    fn keys(&self) -> Vec<Key> {
+        let name = Key { name: "name", text: "The optimizer.", example: None };
+        let own = self.method.hyperparameters().keys();
+        [vec![name], Self::KEYS.to_vec(), own].concat()
+    }
 }
 
 /// A learning rate, or how it is found.
@@ -170,12 +186,6 @@ pub struct Multipliers {
     pub probe: f64,
 }
 
-impl Default for OptimizerConfig {
-    fn default() -> Self {
-        Self::new(Method::DpMuonBc(Default::default()))
-    }
-}
-
 impl From<Method> for OptimizerConfig {
     fn from(method: Method) -> Self {
         Self::new(method)
@@ -185,15 +195,7 @@ impl From<Method> for OptimizerConfig {
 impl OptimizerConfig {
     /// Creates the configuration of a method with defaults for the shared keys.
     pub fn new(method: Method) -> Self {
-        Self {
-            method,
-            learning_rate: Auto::Auto,
-            schedule: Shape::Constant,
-            warm_up: Auto::Auto,
-            end: 0.0,
-            ema_decay: 0.0,
-            hyfree: hyfree::Config::default(),
-        }
+        Self { method, ..Self::default() }
     }
 
     /// Creates the configuration of the method of this name, with its defaults.
@@ -245,9 +247,9 @@ impl OptimizerConfig {
             Clipping::Cut
         };
         let noise = GradientNoise { bound, clipping };
-        let search = self.search(setting)?;
-        let optimizer =
-            Optimizer::boxed(self.method.hyperparameters().build(noise, setting)?, search);
+        // First the method: default learning rates are computed from its hyperparameters.
+        let descent = self.method.hyperparameters().build(noise, setting)?;
+        let optimizer = Optimizer::boxed(descent, self.search(setting)?);
         match self.ema_decay {
             0.0 => Ok(optimizer),
             decay => optimizer.with_averaging(decay, setting.params),
@@ -271,9 +273,10 @@ impl OptimizerConfig {
                         self.schedule(setting.steps, self.default_rate(setting)?)?
                     }
                     // The first rate of the paper, which has no warm-up.
-                    hyfree::Rule::Gated | hyfree::Rule::Literal => {
-                        Schedule { warm_up: self.warm_up.or(0), ..Schedule::constant(1e-4)? }
-                    }
+                    hyfree::Rule::Gated | hyfree::Rule::Literal => Schedule {
+                        warm_up: self.warm_up.or(WarmUp::Steps(0)).of(setting.steps),
+                        ..Schedule::constant(1e-4)?
+                    },
                 };
                 return Ok(Box::new(HyFree::new(&self.hyfree, schedule, sigma)?));
             }
@@ -297,14 +300,14 @@ impl OptimizerConfig {
             peak: Positive::new("optimizer.learning_rate", peak)?,
             shape: self.schedule,
             end: within("optimizer.end", self.end, 0.0, f64::INFINITY)?,
-            warm_up: self.warm_up.or(steps / 10),
+            warm_up: self.warm_up.given().map_or(steps / 10, |warm_up| warm_up.of(steps)),
             steps,
         })
     }
 }
 
 /// The interface of a method's hyperparameters to the registry.
-pub trait Hyperparameters {
+pub trait Hyperparameters: Keys {
     /// Returns the clip bound; `Auto` for methods without the key `clip`.
     fn clip(&self) -> Auto<f64> {
         Auto::Auto
@@ -339,16 +342,18 @@ pub struct Clipped<H> {
     pub own: H,
 }
 
-/// How per-example gradients are clipped.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ClipConfig {
-    /// The clip bound C of each block.
-    pub clip: Auto<f64>,
-    /// The clipping rule: flat or automatic; flat by default, and automatic with HyFreeDP.
-    pub clipping: Auto<ClippingRule>,
-    /// γ of automatic clipping.
-    pub automatic_gamma: f64,
+keys! {
+    /// How per-example gradients are clipped.
+    #[derive(Clone, Copy, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct ClipConfig {
+        /// The clip bound C of each block.
+        pub clip: Auto<f64> = Auto::Auto,
+        /// The clipping rule: flat or automatic; flat by default, and automatic with HyFreeDP.
+        pub clipping: Auto<ClippingRule> = Auto::Auto,
+        /// γ of automatic clipping.
+        pub automatic_gamma: f64 = DEFAULT_GAMMA,
+    }
 }
 
 /// γ of automatic clipping by default.
@@ -365,9 +370,9 @@ pub enum ClippingRule {
     Automatic,
 }
 
-impl Default for ClipConfig {
-    fn default() -> Self {
-        Self { clip: Auto::Auto, clipping: Auto::Auto, automatic_gamma: DEFAULT_GAMMA }
+impl<H: Keys> Keys for Clipped<H> {
+    fn keys(&self) -> Vec<Key> {
+        [self.clip.keys(), self.own.keys()].concat()
     }
 }
 

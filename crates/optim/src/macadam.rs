@@ -25,39 +25,28 @@ use crate::config::{Hyperparameters, Setting};
 use crate::descent::GatherTensors;
 use crate::pooled_variance::PooledVariance;
 use crate::state::{Shapes, shapes};
-use crate::{Auto, Descent, GradientNoise, State, elementwise, within};
+use crate::{Auto, Descent, GradientNoise, State, elementwise, keys, within};
 use protocol::{Bound, GradientQuery, Noisy, Params, Positive, Refused, TensorMap};
 use serde::{Deserialize, Serialize};
 use tensor::Array;
 
-/// Hyperparameters of DP-MacAdam.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// C₀: the first scale b, and the level of all later ones if `variance` is `tensor`.
-    pub clip: Auto<f64>,
-    /// The limits of ŝ, as the smallest and the largest clip bound; of b for `tensor`.
-    pub clips: (f64, f64),
-    /// β₁ and β₂
-    pub betas: (f64, f64),
-    /// γ: added to √v̂.
-    pub epsilon: f64,
-    /// The estimate of the variance: tensor, exact or literal.
-    pub variance: Variance,
-    /// c_s: the lot size by default; 1 in the paper. Not for `tensor`.
-    pub variance_scale: Auto<f64>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            clip: Auto::Auto,
-            clips: (0.01, 10.0),
-            betas: BETAS,
-            epsilon: EPSILON,
-            variance: Variance::Tensor,
-            variance_scale: Auto::Auto,
-        }
+keys! {
+    /// Hyperparameters of DP-MacAdam.
+    #[derive(Clone, Copy, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Config {
+        /// C₀: the first scale b, and the level of all later ones if `variance` is `tensor`.
+        pub clip: Auto<f64> = Auto::Auto,
+        /// The limits of ŝ, as the smallest and the largest clip bound; of b for `tensor`.
+        pub clips: (f64, f64) = (0.01, 10.0),
+        /// β₁ and β₂: decay of the averages of the gradient and of its square.
+        pub betas: (f64, f64) = BETAS,
+        /// γ: added to √v̂.
+        pub epsilon: f64 = EPSILON,
+        /// The estimate of the variance: tensor, exact or literal.
+        pub variance: Variance = Variance::Tensor,
+        /// c_s: the lot size by default; 1 in the paper. Not for `tensor`.
+        pub variance_scale: Auto<f64> = Auto::Auto,
     }
 }
 

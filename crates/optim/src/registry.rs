@@ -125,13 +125,13 @@ registry! {
     /// Muon without privacy.
     Muon(muon::Config) = "muon" { private: false, learning_rate: Distance(0.3), clip: 0.1 }
     /// DP-SGD.
-    DpSgd(Clipped<sgd::Config>) = "dp-sgd" { learning_rate: Fixed(8.0), clip: 0.1 }
+    DpSgd(Clipped<sgd::Config>) = "dp-sgd" { learning_rate: Fixed(6.0), clip: 0.1 }
     /// DP-Adam.
     DpAdam(Clipped<AdamConfig>) = "dp-adam" { learning_rate: Distance(0.8), clip: 0.1 }
     /// DP-AdamW.
     DpAdamW(Clipped<AdamWConfig>) = "dp-adamw" { learning_rate: Distance(0.8), clip: 0.1 }
     /// DP-AdamBC.
-    DpAdamBc(Clipped<AdamBcConfig>) = "dp-adam-bc" { learning_rate: Distance(0.8), clip: 0.1 }
+    DpAdamBc(Clipped<AdamBcConfig>) = "dp-adam-bc" { learning_rate: Distance(0.65), clip: 0.1 }
     /// DP-Muon.
     DpMuon(Clipped<muon::Config>) = "dp-muon" { learning_rate: Distance(1.25), clip: 0.1 }
     /// DP-MuonBC.
@@ -198,7 +198,7 @@ mod tests {
         let free = f64::INFINITY;
         assert_eq!(dp_adam.peak(1.0, free, 1.0), dp_adam.peak(30.0, free, 1.0));
         let dp_sgd = find("dp-sgd").unwrap().learning_rate;
-        assert_eq!(dp_sgd.peak(7.0, free, 5.0), 8.0);
+        assert_eq!(dp_sgd.peak(7.0, free, 5.0), 6.0);
         // A limit applies in runs that are short enough for it to matter.
         assert!((dp_adam.peak(40.0, 0.0015, 1.0) - 0.8 * 0.0015).abs() < 1e-12);
         assert!((dp_sgd.peak(40.0, 0.0015, 300.0) - 300.0 * 0.8 * 0.0015).abs() < 1e-12);

@@ -2,7 +2,8 @@
 
 use crate::{FoundRate, Search, State};
 use protocol::{Oracle, Params, Positive, Refused};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A learning rate for each step, fixed in advance.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +31,70 @@ pub enum Shape {
     Linear,
     /// Along half a period of a cosine.
     Cosine,
+}
+
+/// The length of the warm-up, as a number of steps or as a share of all steps.
+///
+/// In text, a whole number is a number of steps, and a number between 0 and 1 is a share. 1.0 is
+/// neither.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum WarmUp {
+    /// A number of steps; 0 for no warm-up.
+    Steps(u64),
+    /// A share of all steps: more than 0 and less than 1.
+    Share(f64),
+}
+
+impl WarmUp {
+    /// The number of steps in a run of `steps` steps.
+    pub fn of(self, steps: u64) -> u64 {
+        match self {
+            Self::Steps(steps) => steps,
+            Self::Share(share) => (share * steps as f64).round() as u64,
+        }
+    }
+}
+
+impl Serialize for WarmUp {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match *self {
+            Self::Steps(steps) => serializer.serialize_u64(steps),
+            Self::Share(share) => serializer.serialize_f64(share),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for WarmUp {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(WarmUpVisitor)
+    }
+}
+
+struct WarmUpVisitor;
+
+impl Visitor<'_> for WarmUpVisitor {
+    type Value = WarmUp;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("a whole number of steps, or a share between 0 and 1 such as 0.1")
+    }
+
+    fn visit_u64<E: Error>(self, steps: u64) -> Result<WarmUp, E> {
+        Ok(WarmUp::Steps(steps))
+    }
+
+    fn visit_i64<E: Error>(self, steps: i64) -> Result<WarmUp, E> {
+        let refused = |_| E::invalid_value(Unexpected::Signed(steps), &self);
+        u64::try_from(steps).map(WarmUp::Steps).map_err(refused)
+    }
+
+    fn visit_f64<E: Error>(self, share: f64) -> Result<WarmUp, E> {
+        // Tests for the valid case, so that NaN is refused.
+        if share > 0.0 && share < 1.0 {
+            return Ok(WarmUp::Share(share));
+        }
+        Err(E::invalid_value(Unexpected::Float(share), &self))
+    }
 }
 
 impl Schedule {
@@ -100,6 +165,34 @@ impl Search for Schedule {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warm_up_is_a_number_of_steps_or_a_share() {
+        let read = |text: &str| {
+            let text = format!("name = \"dp-sgd\"\nwarm_up = {text}");
+            toml::from_str::<crate::OptimizerConfig>(&text).map(|config| config.warm_up)
+        };
+        use crate::Auto::{Auto, Value};
+        for (text, expected) in [
+            ("7", Value(WarmUp::Steps(7))),
+            ("0", Value(WarmUp::Steps(0))),
+            ("1", Value(WarmUp::Steps(1))),
+            ("0.1", Value(WarmUp::Share(0.1))),
+            ("\"auto\"", Auto),
+        ] {
+            assert_eq!(read(text).unwrap(), expected, "{text}");
+        }
+        for text in ["1.0", "0.0", "-1", "-0.5", "nan", "10.5", "\"long\"", "true"] {
+            assert!(read(text).is_err(), "{text}");
+        }
+        assert_eq!((WarmUp::Share(0.1).of(200), WarmUp::Steps(9).of(200)), (20, 9));
+        let config = crate::OptimizerConfig {
+            warm_up: Value(WarmUp::Share(0.25)),
+            ..crate::OptimizerConfig::default()
+        };
+        let text = toml::to_string(&config).unwrap();
+        assert_eq!(toml::from_str::<crate::OptimizerConfig>(&text).unwrap(), config);
+    }
 
     /// The sum that default rates are computed from, against a direct sum.
     #[test]

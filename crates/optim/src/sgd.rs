@@ -3,18 +3,19 @@
 use crate::config::{Hyperparameters, Setting};
 use crate::gradient_noise::QueryTemplate;
 use crate::state::{Shapes, shapes};
-use crate::{Auto, Descent, GradientNoise, State, elementwise, within};
+use crate::{Auto, Descent, GradientNoise, State, elementwise, keys, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused, TensorMap};
-use serde::{Deserialize, Serialize};
 
-/// Hyperparameters of DP-SGD.
-#[derive(Clone, Copy, Debug, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// μ; 0 for none, 0.9 by default.
-    pub momentum: Auto<f64>,
-    /// λ: decoupled weight decay; 0 by default.
-    pub weight_decay: Auto<f64>,
+keys! {
+    /// Hyperparameters of DP-SGD.
+    #[derive(Clone, Copy, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Config {
+        /// μ; 0 for none, 0.9 by default.
+        pub momentum: Auto<f64> = Auto::Auto,
+        /// λ: decoupled weight decay; 0 by default.
+        pub weight_decay: Auto<f64> = Auto::Auto,
+    }
 }
 
 impl Config {

@@ -235,7 +235,7 @@ impl Case {
             loss_clip: self.number("loss_clip"),
             loss_clip_factor: 3.0,
             loss_clip_fall: 1.0,
-            lowest_loss_clip: self.number("loss_clip_min"),
+            lowest_loss_clip: Auto::Value(self.number("loss_clip_min")),
         };
         HyFree::new(&config, Schedule::constant(1.0).unwrap(), self.positive("loss_sigma")).unwrap()
     }

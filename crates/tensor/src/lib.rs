@@ -9,6 +9,7 @@
 
 pub mod activation;
 pub mod attention;
+pub mod binary_cross_entropy;
 pub mod cross_entropy;
 pub mod decoding;
 pub mod embedding;
@@ -22,6 +23,7 @@ pub mod outer;
 pub mod patches;
 pub mod pooling;
 pub mod rope;
+pub mod squared_error;
 pub mod symmetric;
 
 mod array;

@@ -51,6 +51,15 @@ pub enum Error {
     /// A prompt was requested for a model that does not generate text.
     #[error("the model does not generate text; a causal language model is needed")]
     NotCausal,
+    /// A model has no usable chat template.
+    #[error("the chat template of the model cannot be used: {reason}")]
+    InvalidChatTemplate {
+        /// What is wrong, without control characters.
+        reason: String,
+    },
+    /// The chat template failed on a text.
+    #[error("the chat template of the model cannot format a text")]
+    FormatChat,
     /// An option of generation is out of range.
     #[error("{name} must be {expected}, got {got}")]
     Generation {

@@ -13,7 +13,7 @@ thread_local! {
 /// The result of the call; `None` if it panics.
 ///
 /// A value that the call may have modified must not be used after a panic.
-pub(crate) fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
+pub fn guarded<T>(call: impl FnOnce() -> T) -> Option<T> {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
         let previous = take_hook();

@@ -114,6 +114,11 @@ impl Tokenizer {
             .map_err(|error| Error::SaveTokenizer { path: path.into(), reason: error.to_string() })
     }
 
+    /// The text of a token.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
     /// The tokens of a text.
     ///
     /// # Errors
@@ -122,6 +127,21 @@ impl Tokenizer {
         let encoded = guarded(|| self.inner.encode_fast(text, special == SpecialTokens::Add));
         let encoding = encoded.and_then(|encoded| encoded.ok()).ok_or(Error::Encode)?;
         Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The byte at which each token of a text ends, without special tokens.
+    ///
+    /// Every one is the end of a character, so that the text can be cut there.
+    ///
+    /// # Errors
+    /// If the tokenizer cannot encode the text. The message does not show the text.
+    pub fn token_ends(&self, text: &str) -> Result<Vec<usize>> {
+        let encoded = guarded(|| self.inner.encode(text, false));
+        let encoding = encoded.and_then(|encoded| encoded.ok()).ok_or(Error::Encode)?;
+        // A token can be a part of a character: it ends before that character.
+        let boundary =
+            |end: usize| (0..=end.min(text.len())).rev().find(|&i| text.is_char_boundary(i));
+        Ok(encoding.get_offsets().iter().map(|&(_, end)| boundary(end).unwrap_or(0)).collect())
     }
 
     /// The text of tokens, without special tokens.

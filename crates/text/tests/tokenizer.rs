@@ -135,3 +135,15 @@ fn damaged_files_are_refused_and_do_not_panic() {
     assert!(tokenizer.decode(&[0]).is_err() && tokenizer.tokens_with_newline().is_empty());
     std::fs::remove_dir_all(&folder).unwrap();
 }
+
+/// A text can be cut where its tokens end, also if a character has several tokens.
+#[test]
+fn token_ends_are_ends_of_characters() {
+    let tokenizer = Tokenizer::train(["a b"].into_iter(), 258, &["<bos>", "<eos>"]).unwrap();
+    assert!(tokenizer.token_ends("").unwrap().is_empty());
+    let text = "a é 中";
+    let ends = tokenizer.token_ends(text).unwrap();
+    assert_eq!(ends.len(), tokenizer.encode(text, SpecialTokens::Omit).unwrap().len());
+    assert!(ends.is_sorted() && ends.last() == Some(&text.len()), "{ends:?}");
+    assert!(ends.iter().all(|&end| text.is_char_boundary(end)), "{ends:?}");
+}

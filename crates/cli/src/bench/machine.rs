@@ -46,7 +46,7 @@ pub(super) fn peak_gflops() -> f64 {
 }
 
 /// Returns the peak memory of this process in MB, if the system reports it.
-pub(super) fn peak_memory() -> Option<f64> {
+pub(crate) fn peak_memory() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     line.split_whitespace().next()?.parse::<f64>().ok().map(|kb| kb / 1024.0)

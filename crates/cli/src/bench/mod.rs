@@ -7,6 +7,8 @@ mod noise;
 mod ranks;
 mod step;
 
+pub(crate) use machine::peak_memory;
+
 use super::error::Error;
 use clap::{Args, Subcommand};
 use muffle::distributed::Ranks;

@@ -1,11 +1,11 @@
 //! Small models of every architecture, and examples for them.
 
 use cpu::Network;
-use engine::{Example, Target};
+use engine::{Example, Input, Target};
 use model::activation::Activation;
 use model::hf::{Architecture, BertConfig, Gpt2Config, LlamaConfig, RopeConfig, RopeScaling};
 use model::patches::ImageShape;
-use model::{Cnn, Graph, Lora, Mlp};
+use model::{Cnn, Graph, Lora, Loss, Mlp};
 use protocol::Params;
 use tensor::Array;
 
@@ -22,9 +22,13 @@ pub(crate) enum Kind {
     Cnn,
     FlatCnn,
     Mlp,
+    BertLabels,
+    BertValue,
+    MlpLabels,
+    MlpValue,
 }
 
-pub(crate) const ALL: [Kind; 10] = [
+pub(crate) const ALL: [Kind; 14] = [
     Kind::Gpt2Tied,
     Kind::Gpt2Untied,
     Kind::Gpt2Lora,
@@ -35,6 +39,10 @@ pub(crate) const ALL: [Kind; 10] = [
     Kind::Cnn,
     Kind::FlatCnn,
     Kind::Mlp,
+    Kind::BertLabels,
+    Kind::BertValue,
+    Kind::MlpLabels,
+    Kind::MlpValue,
 ];
 
 const VOCAB: usize = 13;
@@ -73,14 +81,8 @@ fn graph(kind: Kind) -> Graph {
             mlp_bias: true,
         })
     };
-    match kind {
-        Kind::Gpt2Tied => gpt2(true).graph(None),
-        Kind::Gpt2Untied => gpt2(false).graph(None),
-        Kind::Gpt2Lora => gpt2(true).graph(lora()),
-        Kind::Llama => llama(false).graph(None),
-        Kind::LlamaTied => llama(true).graph(None),
-        Kind::LlamaLora => llama(false).graph(lora()),
-        Kind::Bert => Architecture::Bert(BertConfig {
+    let bert = |labels| {
+        Architecture::Bert(BertConfig {
             vocab: VOCAB,
             positions: MAX_LENGTH,
             types: 2,
@@ -90,9 +92,23 @@ fn graph(kind: Kind) -> Graph {
             inner: 12,
             activation: Activation::GeluErf,
             epsilon: 1e-5,
-            labels: 3,
+            labels,
         })
-        .graph(None),
+        .graph(None)
+    };
+    let mlp = |classes| {
+        Mlp { input: 7, hidden: vec![9, 5], classes, activation: Activation::Tanh }.graph()
+    };
+    match kind {
+        Kind::Gpt2Tied => gpt2(true).graph(None),
+        Kind::Gpt2Untied => gpt2(false).graph(None),
+        Kind::Gpt2Lora => gpt2(true).graph(lora()),
+        Kind::Llama => llama(false).graph(None),
+        Kind::LlamaTied => llama(true).graph(None),
+        Kind::LlamaLora => llama(false).graph(lora()),
+        Kind::Bert => bert(3),
+        Kind::BertLabels => bert(3).with_loss(Loss::BinaryCrossEntropy),
+        Kind::BertValue => bert(1).with_loss(Loss::SquaredError),
         Kind::Cnn => Cnn {
             image: IMAGE,
             stages: vec![4, 6],
@@ -111,9 +127,9 @@ fn graph(kind: Kind) -> Graph {
             classes: 3,
         }
         .graph(),
-        Kind::Mlp => {
-            Mlp { input: 7, hidden: vec![9, 5], classes: 3, activation: Activation::Tanh }.graph()
-        }
+        Kind::Mlp => mlp(3),
+        Kind::MlpLabels => mlp(3).with_loss(Loss::BinaryCrossEntropy),
+        Kind::MlpValue => mlp(1).with_loss(Loss::SquaredError),
     }
 }
 
@@ -151,6 +167,22 @@ pub(crate) fn example(kind: Kind, seed: u64, length: usize, masked: usize) -> Ex
         Kind::Cnn | Kind::FlatCnn => Example::features(features(IMAGE.len()), class),
         Kind::Mlp => Example::features(features(7), class),
         Kind::Bert => Example::labelled((0..length).map(token).collect(), class),
+        // From no label to all of them.
+        Kind::BertLabels | Kind::MlpLabels | Kind::BertValue | Kind::MlpValue => {
+            let target = match kind {
+                Kind::BertLabels | Kind::MlpLabels => {
+                    Target::Labels((0..token(98) % 4).map(|k| (class + k) % 3).collect())
+                }
+                _ => Target::Value(2.0 * noise(seed, 97)),
+            };
+            let input = match kind {
+                Kind::BertLabels | Kind::BertValue => {
+                    Input::Tokens((0..length).map(token).collect())
+                }
+                _ => Input::Features(features(7)),
+            };
+            Example::new(input, target)
+        }
         _ => Example::continuation((0..length).map(token).collect(), masked),
     }
 }

@@ -10,7 +10,7 @@
 
 use super::Rows;
 use super::input::{Input, Row};
-use super::table::{Separator, Table};
+use super::table::{Dialect, Separator, Table};
 use crate::error::{Error, Result};
 use crate::record::{Content, Record};
 
@@ -31,7 +31,7 @@ impl E2e {
 impl Rows for E2e {
     fn next(&mut self) -> Result<Option<Record>> {
         if let Some(table) = &mut self.table {
-            if !table.next(&mut self.input)? {
+            if !table.next(&mut self.input, |_| false)? {
                 return Ok(None);
             }
             return Ok(Some(record(table.cell(0), table.cell(1), table.line())));
@@ -41,7 +41,7 @@ impl Rows for E2e {
         }
         let text = self.input.text(&self.row)?;
         if !self.started && is_header(text) {
-            self.table = Some(Table::with_columns(Separator::Comma, 2));
+            self.table = Some(Table::with_columns(Dialect::Csv(Some(Separator::Comma)), 2));
             return self.next();
         }
         self.started = true;

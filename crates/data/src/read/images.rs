@@ -21,23 +21,26 @@
 //! interlaced nor animated. The labels are looked for beside it: in `train_lables.json` or
 //! `train_labels.json`, `test_…` if the name of the strip begins with `test`.
 
+use super::decode::{self, ImageReader};
 use super::input::Input;
-use super::{ReadOptions, Rows, open};
+use super::{LabelRule, ReadOptions, Rows, open};
 use crate::error::{Error, Result};
-use crate::record::{Content, Record};
+use crate::record::{Content, Label, Record};
 use std::io::{self, BufRead, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Images and labels in IDX.
 pub(super) struct Idx {
     images: Input,
-    labels: Input,
+    /// `None` if labels are not read.
+    labels: Option<Input>,
     count: u64,
     read: u64,
     height: usize,
     width: usize,
     channels: usize,
     bytes: Vec<u8>,
+    scaled: ImageReader,
 }
 
 impl Idx {
@@ -60,17 +63,10 @@ impl Idx {
                 got.join(" × "),
             ));
         }
-        let path = labels_beside(&images.path(), options, idx_labels)?;
-        let mut labels = Input::new(open(&path)?, &path, images.max_row_bytes())?;
-        let labelled = header(&mut labels, &[1])?[0];
-        if labelled != count {
-            return Err(malformed(
-                &path,
-                "the number of labels",
-                format!("{count}, as there are images"),
-                labelled,
-            ));
-        }
+        let labels = match options.label_rule {
+            LabelRule::Ignored => None,
+            _ => Some(idx_label_file(&images, options, count)?),
+        };
         Ok(Self {
             images,
             labels,
@@ -80,6 +76,7 @@ impl Idx {
             width,
             channels,
             bytes: Vec::new(),
+            scaled: ImageReader::new(options),
         })
     }
 }
@@ -87,7 +84,8 @@ impl Idx {
 impl Rows for Idx {
     fn next(&mut self) -> Result<Option<Record>> {
         if self.read == self.count {
-            for (input, what) in [(&mut self.images, "images"), (&mut self.labels, "labels")] {
+            let labels = self.labels.as_mut().map(|labels| (labels, "labels"));
+            for (input, what) in std::iter::once((&mut self.images, "images")).chain(labels) {
                 if !input.fill()?.is_empty() {
                     return Err(malformed(
                         &input.path(),
@@ -100,13 +98,41 @@ impl Rows for Idx {
             return Ok(None);
         }
         self.read += 1;
-        read_exactly(&mut self.labels, 1, &mut self.bytes, || format!("label {}", self.read))?;
-        let label = self.bytes.first().copied().unwrap_or_default().into();
+        let label = match &mut self.labels {
+            Some(labels) => {
+                read_exactly(labels, 1, &mut self.bytes, || format!("label {}", self.read))?;
+                Label::Index(self.bytes.first().copied().unwrap_or_default().into())
+            }
+            None => Label::None,
+        };
         let (height, width, channels) = (self.height, self.width, self.channels);
         read_exactly(&mut self.images, height * width * channels, &mut self.bytes, || {
             format!("image {}", self.read)
         })?;
-        Ok(Some(image(&self.bytes, height, width, channels, label, self.read)))
+        image(
+            &self.bytes,
+            [height, width, channels],
+            label,
+            self.read,
+            &self.scaled,
+            &self.images.path(),
+        )
+        .map(Some)
+    }
+}
+
+/// Opens the labels of images, of which there must be as many.
+fn idx_label_file(images: &Input, options: &ReadOptions, count: u32) -> Result<Input> {
+    let path = labels_beside(&images.path(), options, idx_labels)?;
+    let mut labels = Input::new(open(&path)?, &path, images.max_row_bytes())?;
+    match header(&mut labels, &[1])?[0] {
+        labelled if labelled == count => Ok(labels),
+        labelled => Err(malformed(
+            &path,
+            "the number of labels",
+            format!("{count}, as there are images"),
+            labelled,
+        )),
     }
 }
 
@@ -163,10 +189,11 @@ fn idx_labels(images: &str) -> Vec<String> {
 pub(super) struct PngStrip {
     strip: png::Reader<Unseekable>,
     path: PathBuf,
-    labels: std::vec::IntoIter<u32>,
+    labels: Box<dyn ExactSizeIterator<Item = Label> + Send>,
     side: usize,
     channels: usize,
     read: u64,
+    scaled: ImageReader,
 }
 
 impl PngStrip {
@@ -204,14 +231,19 @@ impl PngStrip {
         if strip.info().animation_control.is_some() || strip.info().frame_control.is_some() {
             return Err(malformed(&path, "the strip", "a single image".into(), "an animation"));
         }
-        let labels = strip_labels(
-            &labels_beside(&path, options, strip_names)?,
-            &path,
-            height,
-            max_row_bytes,
-        )?
-        .into_iter();
-        Ok(Self { strip, path, labels, side, channels, read: 0 })
+        let labels: Box<dyn ExactSizeIterator<Item = Label> + Send> = match options.label_rule {
+            LabelRule::Ignored => Box::new(std::iter::repeat_n(Label::None, height)),
+            _ => {
+                let labels = labels_beside(&path, options, strip_names)?;
+                Box::new(
+                    strip_labels(&labels, &path, height, max_row_bytes)?
+                        .into_iter()
+                        .map(Label::Index),
+                )
+            }
+        };
+        let scaled = ImageReader::new(options);
+        Ok(Self { strip, path, labels, side, channels, read: 0, scaled })
     }
 }
 
@@ -223,7 +255,8 @@ impl Rows for PngStrip {
         // There are as many labels as rows.
         let (Some(row), Some(label)) = (row, self.labels.next()) else { return Ok(None) };
         self.read += 1;
-        Ok(Some(image(row.data(), self.side, self.side, self.channels, label, self.read)))
+        let shape = [self.side, self.side, self.channels];
+        image(row.data(), shape, label, self.read, &self.scaled, &self.path).map(Some)
     }
 }
 
@@ -289,16 +322,27 @@ fn labels_beside(
     found.ok_or(Error::NoLabels { path: images.into(), tried })
 }
 
+/// The record of an image, scaled if there is a size to which images are scaled.
 fn image(
     bytes: &[u8],
-    height: usize,
-    width: usize,
-    channels: usize,
-    label: u32,
+    shape: [usize; 3],
+    label: Label,
     line: u64,
-) -> Record {
-    let pixels = bytes.iter().map(|byte| f32::from(*byte) / 255.0).collect();
-    Record { content: Content::Image { pixels, height, width, channels, label }, group: None, line }
+    scaled: &ImageReader,
+    path: &Path,
+) -> Result<Record> {
+    let content = match decode::from_bytes(bytes, shape) {
+        Some(image) => {
+            scaled.content(image, label, || format!("{}, image {line}", path.display()))?
+        }
+        // Neither grey nor RGB: such images are not scaled.
+        None => {
+            let pixels = bytes.iter().map(|byte| f32::from(*byte) / 255.0).collect();
+            let [height, width, channels] = shape;
+            Content::Image { pixels, height, width, channels, label }
+        }
+    };
+    Ok(Record { content, group: None, line })
 }
 
 fn malformed(path: &Path, part: &'static str, expected: String, got: impl ToString) -> Error {

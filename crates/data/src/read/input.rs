@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 /// Size of a read buffer. Compressed files use two.
 const BUFFER: usize = 64 << 10;
 
+/// Largest window of a zstd frame: 128 MiB, as `zstd -d` accepts.
+const MAX_WINDOW_LOG: u32 = 27;
+
 /// An open data file.
 pub(super) struct Input {
     bytes: Box<dyn BufRead + Send>,
@@ -27,16 +30,23 @@ pub(super) struct Row {
 }
 
 impl Input {
-    /// Detects gzip compression and skips a byte order mark.
+    /// Detects gzip and zstd compression and skips a byte order mark.
     pub(super) fn new(
         bytes: impl Read + Send + 'static,
         path: &Path,
         max_row_bytes: usize,
     ) -> Result<Self> {
         let io_error = |source| Error::Io { path: path.into(), source };
-        let (start, bytes) = peek::<2>(Box::new(RetryInterrupted(bytes))).map_err(io_error)?;
-        let bytes: Box<dyn Read + Send> = if start == [0x1f, 0x8b] {
+        let (start, bytes) = peek::<4>(Box::new(RetryInterrupted(bytes))).map_err(io_error)?;
+        let bytes: Box<dyn Read + Send> = if start.starts_with(&[0x1f, 0x8b]) {
             Box::new(MultiGzDecoder::new(BufReader::with_capacity(BUFFER, bytes)))
+        } else if start == [0x28, 0xb5, 0x2f, 0xfd] {
+            let buffered = BufReader::with_capacity(BUFFER, bytes);
+            let mut decoder =
+                zstd::stream::read::Decoder::with_buffer(buffered).map_err(io_error)?;
+            // A frame can ask for a window of any size; `zstd` writes at most 8 MiB by default.
+            decoder.window_log_max(MAX_WINDOW_LOG).map_err(io_error)?;
+            Box::new(decoder)
         } else {
             bytes
         };

@@ -9,9 +9,11 @@
 //!   output.
 //! - `prompt` and `completion`: source and target.
 //!
-//! The first set of keys that a row has counts. Every row is one record, however many turns it has.
+//! A text that is null or absent is a missing value ([`Missing`](super::Missing)). The first set of
+//! keys that a row has counts. Every row is one record, however many turns it has.
 //! Texts are unchanged.
 
+use super::columns::{Column, Role, listed};
 use super::input::{Input, Row};
 use super::json::{self, SelectedKeys, Value};
 use super::{ReadOptions, Rows, quoted};
@@ -38,30 +40,45 @@ pub(super) struct Instructions {
     row: Row,
     path: PathBuf,
     keys: Vec<String>,
-    group: Option<String>,
+    options: ReadOptions,
+    /// Whether no row has been read.
+    first: bool,
+}
+
+/// Source and target, or the key of a missing text.
+type SourceAndTarget = std::result::Result<(Option<String>, String), &'static str>;
+
+fn pair(
+    source: std::result::Result<String, &'static str>,
+    target: std::result::Result<&str, &'static str>,
+) -> SourceAndTarget {
+    Ok((Some(source?), target?.to_owned()))
 }
 
 impl Instructions {
     pub(super) fn new(input: Input, options: &ReadOptions) -> Self {
         let keys = KEYS.iter().map(|key| (*key).to_owned()).chain(options.group.clone()).collect();
-        Self { path: input.path(), input, row: Row::default(), keys, group: options.group.clone() }
+        let (path, options) = (input.path(), options.clone());
+        Self { path, input, row: Row::default(), keys, options, first: true }
     }
 
-    fn content(&self, text: &str, picked: &SelectedKeys) -> Result<(Option<String>, String)> {
+    /// Source and target; `Err` is the key of a missing text.
+    fn content(&self, text: &str, picked: &SelectedKeys) -> Result<SourceAndTarget> {
         let (path, line) = (&self.path, self.row.line);
+        let required = |key: &'static str| Ok(picked.text(key, path, line)?.ok_or(key));
         let either = |first: &'static str, second: &'static str| {
             if picked.has(second) && !picked.has(first) { second } else { first }
         };
         if picked.has("messages") {
-            if !matches!(picked.get("messages"), Value::List) {
+            if !matches!(picked.get("messages"), Value::List | Value::Names(_)) {
                 return Err(picked.wrong_type("messages", "an array of messages", path, line));
             }
-            let Conversation { source, last, role } = serde_json::from_str::<Messages>(text)
+            let conversation = serde_json::from_str::<Messages>(text)
                 .map_err(|error| json::malformed(&error, path, line, 1))?
                 .messages;
-            return match role.as_str() {
-                "assistant" => Ok((source, last)),
-                "" => Err(self.messages("an array of messages", "an empty array")),
+            return match conversation.role() {
+                Some("assistant") => Ok(Ok((conversation.source, conversation.last))),
+                None => Err(self.messages("an array of messages", "an empty array")),
                 _ => Err(self.messages(
                     "an array that ends with the assistant's message",
                     "another role at the end",
@@ -69,24 +86,17 @@ impl Instructions {
             };
         }
         if picked.has("instruction") {
-            let mut source = picked.text("instruction", path, line)?.to_owned();
             let given = either("input", "context");
-            if picked.has(given) {
-                let given = picked.text(given, path, line)?;
-                if !given.is_empty() {
-                    source = format!("{source}\n\n{given}");
-                }
-            }
-            return Ok((
-                Some(source),
-                picked.text(either("output", "response"), path, line)?.to_owned(),
-            ));
+            let given = picked.text(given, path, line)?.filter(|given| !given.is_empty());
+            let source = required("instruction")?.map(|instruction| match given {
+                Some(given) => format!("{instruction}\n\n{given}"),
+                None => instruction.to_owned(),
+            });
+            return Ok(pair(source, required(either("output", "response"))?));
         }
         if picked.has("prompt") {
-            return Ok((
-                Some(picked.text("prompt", path, line)?.to_owned()),
-                picked.text("completion", path, line)?.to_owned(),
-            ));
+            let source = required("prompt")?.map(str::to_owned);
+            return Ok(pair(source, required("completion")?));
         }
         let expected = quoted(&["instruction", "prompt", "messages"]);
         Err(Error::MissingKey { path: path.clone(), line, expected })
@@ -111,14 +121,27 @@ impl Rows for Instructions {
         let (text, line) = (self.input.text(&self.row)?, self.row.line);
         let picked = SelectedKeys::new(text, &self.keys)
             .map_err(|error| json::malformed(&error, &self.path, line, 1))?;
-        let (source, target) = self.content(text, &picked)?;
-        let group =
-            self.group.as_ref().map(|key| picked.name(key, &self.path, line)).transpose()?;
-        Ok(Some(Record {
-            content: Content::Text { source, target, references: Vec::new() },
-            group,
-            line,
-        }))
+        let column = |key: &str| Column { at: 0, name: key.into() };
+        let group = match &self.options.group {
+            None => None,
+            Some(key) if self.first && !picked.is_present(key) => {
+                let names = listed(&json::key_names(text));
+                return Err(Role::Group.absent(&self.options, &self.path, names));
+            }
+            Some(key) => {
+                let missing = || column(key).missing_group(&self.path, "line", line);
+                Some(picked.name(key, &self.path, line)?.ok_or_else(missing)?)
+            }
+        };
+        let content = match self.content(text, &picked)? {
+            Ok((source, target)) => Content::Text { source, target, references: Vec::new() },
+            Err(key) => {
+                column(key).missing(&self.options, &self.path, "line", line)?;
+                Content::Missing
+            }
+        };
+        self.first = false;
+        Ok(Some(Record { content, group, line }))
     }
 }
 
@@ -135,11 +158,33 @@ struct Message {
 }
 
 /// Messages, joined as they are read, so that memory is bounded by the row.
-struct Conversation {
-    source: Option<String>,
-    last: String,
-    /// The role of the last message; empty without messages.
-    role: String,
+#[derive(Default)]
+pub(super) struct Conversation {
+    /// All messages before the last.
+    pub(super) source: Option<String>,
+    /// The last message.
+    pub(super) last: String,
+    /// The role of the last message.
+    role: Option<String>,
+}
+
+impl Conversation {
+    /// Adds a message.
+    pub(super) fn push(&mut self, role: String, content: String) {
+        let last = std::mem::replace(&mut self.last, content);
+        if let Some(before) = self.role.replace(role) {
+            let turn = format!("{before}: {last}");
+            match &mut self.source {
+                Some(source) => source.extend(["\n", &turn]),
+                None => self.source = Some(turn),
+            }
+        }
+    }
+
+    /// The role of the last message; `None` without messages.
+    pub(super) fn role(&self) -> Option<&str> {
+        self.role.as_deref()
+    }
 }
 
 impl<'de> Deserialize<'de> for Conversation {
@@ -162,18 +207,10 @@ impl<'de> Visitor<'de> for Turns {
         self,
         mut list: A,
     ) -> std::result::Result<Conversation, A::Error> {
-        let mut source: Option<String> = None;
-        let mut last: Option<Message> = None;
-        while let Some(message) = list.next_element::<Message>()? {
-            if let Some(before) = last.replace(message) {
-                let turn = format!("{}: {}", before.role, before.content);
-                match &mut source {
-                    Some(source) => source.extend(["\n", &turn]),
-                    None => source = Some(turn),
-                }
-            }
+        let mut conversation = Conversation::default();
+        while let Some(Message { role, content }) = list.next_element()? {
+            conversation.push(role, content);
         }
-        let (role, last) = last.map(|message| (message.role, message.content)).unwrap_or_default();
-        Ok(Conversation { source, last, role })
+        Ok(conversation)
     }
 }

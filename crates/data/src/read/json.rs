@@ -1,6 +1,7 @@
 //! JSON objects of which only selected keys are kept, and errors without their content.
 
 use crate::error::{Error, Result};
+use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use std::fmt;
 use std::path::Path;
@@ -18,8 +19,12 @@ pub(super) enum Value {
     Text(String),
     /// An integer, as text.
     Integer(String),
-    Fraction,
+    /// Another number, as text.
+    Fraction(String),
     Bool(bool),
+    /// A list of strings.
+    Names(Vec<String>),
+    /// Another list.
     List,
     Object,
     /// The key occurs more than once.
@@ -32,9 +37,9 @@ impl Value {
             Self::Absent => "nothing",
             Self::Null => "null",
             Self::Text(_) => "a string",
-            Self::Integer(_) | Self::Fraction => "a number",
+            Self::Integer(_) | Self::Fraction(_) => "a number",
             Self::Bool(_) => "true or false",
-            Self::List => "an array",
+            Self::Names(_) | Self::List => "an array",
             Self::Object => "an object",
             Self::Duplicate => "two values",
         }
@@ -63,28 +68,51 @@ impl SelectedKeys {
         !matches!(self.get(key), Value::Absent | Value::Null)
     }
 
-    /// The string of a key.
-    pub(super) fn text(&self, key: &str, path: &Path, line: u64) -> Result<&str> {
+    /// Whether the object has the key.
+    pub(super) fn is_present(&self, key: &str) -> bool {
+        !matches!(self.get(key), Value::Absent)
+    }
+
+    /// The string of a key; `None` without the key, or if it is null.
+    pub(super) fn text(&self, key: &str, path: &Path, line: u64) -> Result<Option<&str>> {
         match self.get(key) {
-            Value::Text(text) => Ok(text),
+            Value::Text(text) => Ok(Some(text)),
+            Value::Absent | Value::Null => Ok(None),
             _ => Err(self.wrong_type(key, "a string", path, line)),
         }
     }
 
-    /// The name of a key: a string, an integer or a Boolean.
-    pub(super) fn name(&self, key: &str, path: &Path, line: u64) -> Result<String> {
+    /// The name of a key: a string, an integer or a Boolean; `None` if it is missing or empty.
+    pub(super) fn name(&self, key: &str, path: &Path, line: u64) -> Result<Option<String>> {
         match self.get(key) {
-            Value::Text(text) if !text.trim().is_empty() => Ok(text.trim().into()),
-            Value::Integer(number) => Ok(number.clone()),
-            Value::Bool(value) => Ok(value.to_string()),
-            Value::Text(_) => Err(Error::Key {
-                path: path.into(),
-                line,
-                key: key.into(),
-                expected: "a name",
-                got: "an empty string",
-            }),
+            Value::Text(text) => {
+                Ok(Some(text.trim().into()).filter(|name: &String| !name.is_empty()))
+            }
+            Value::Integer(number) => Ok(Some(number.clone())),
+            Value::Bool(value) => Ok(Some(value.to_string())),
+            Value::Absent | Value::Null => Ok(None),
             _ => Err(self.wrong_type(key, "a string, an integer, true or false", path, line)),
+        }
+    }
+
+    /// The names of a key as one text: a string, which may be empty, or a list of strings as JSON.
+    pub(super) fn names(&self, key: &str, path: &Path, line: u64) -> Result<Option<String>> {
+        match self.get(key) {
+            Value::Text(text) => Ok(Some(text.trim().into())),
+            Value::Names(names) => Ok(Some(serde_json::Value::from(names.clone()).to_string())),
+            Value::Absent | Value::Null => Ok(None),
+            _ => Err(self.wrong_type(key, "a string or a list of strings", path, line)),
+        }
+    }
+
+    /// The number of a key, as text. A string is returned as it is.
+    pub(super) fn number(&self, key: &str, path: &Path, line: u64) -> Result<Option<String>> {
+        match self.get(key) {
+            Value::Integer(text) | Value::Fraction(text) | Value::Text(text) => {
+                Ok(Some(text.trim().into()).filter(|text: &String| !text.is_empty()))
+            }
+            Value::Absent | Value::Null => Ok(None),
+            _ => Err(self.wrong_type(key, "a number", path, line)),
         }
     }
 
@@ -97,6 +125,43 @@ impl SelectedKeys {
         line: u64,
     ) -> Error {
         Error::Key { path: path.into(), line, key: key.into(), expected, got: self.get(key).kind() }
+    }
+}
+
+/// The keys of an object, in its order, for a message.
+pub(super) fn key_names(text: &str) -> Vec<String> {
+    #[derive(Deserialize)]
+    struct Keys(#[serde(deserialize_with = "keys")] Vec<String>);
+    fn keys<'de, D: Deserializer<'de>>(row: D) -> std::result::Result<Vec<String>, D::Error> {
+        row.deserialize_map(KeyNames)
+    }
+    serde_json::from_str(text).map(|Keys(names)| names).unwrap_or_default()
+}
+
+/// Largest number of keys that are collected for a message.
+const MAX_KEYS: usize = 1024;
+
+/// Deserializes the keys of an object.
+struct KeyNames;
+
+impl<'de> Visitor<'de> for KeyNames {
+    type Value = Vec<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(
+        self,
+        mut map: A,
+    ) -> std::result::Result<Self::Value, A::Error> {
+        let mut names = Vec::new();
+        while let Some((name, _)) = map.next_entry::<String, IgnoredAny>()? {
+            if names.len() < MAX_KEYS {
+                names.push(name);
+            }
+        }
+        Ok(names)
     }
 }
 
@@ -228,15 +293,21 @@ impl<'de> Visitor<'de> for SelectedValue {
     fn visit_i64<E>(self, number: i64) -> std::result::Result<Value, E> {
         Ok(Value::Integer(number.to_string()))
     }
-    fn visit_f64<E>(self, _: f64) -> std::result::Result<Value, E> {
-        Ok(Value::Fraction)
+    fn visit_f64<E>(self, number: f64) -> std::result::Result<Value, E> {
+        Ok(Value::Fraction(number.to_string()))
     }
     fn visit_str<E>(self, text: &str) -> std::result::Result<Value, E> {
         Ok(Value::Text(text.into()))
     }
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> std::result::Result<Value, A::Error> {
-        while list.next_element::<IgnoredAny>()?.is_some() {}
-        Ok(Value::List)
+        let mut names = Some(Vec::new());
+        while let Some(value) = list.next_element_seed(SelectedValue)? {
+            match (&mut names, value) {
+                (Some(names), Value::Text(name)) => names.push(name),
+                _ => names = None,
+            }
+        }
+        Ok(names.map_or(Value::List, Value::Names))
     }
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> std::result::Result<Value, A::Error> {
         while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}

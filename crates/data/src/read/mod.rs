@@ -4,30 +4,47 @@
 //! [`ReadOptions::max_row_bytes`] is refused before it is read to its end. No input makes a reader
 //! panic or loop forever. After an error a reader ends: an incomplete data set is not used.
 //!
-//! Text is UTF-8. A byte order mark, CR LF line ends, a missing last line end and gzip compression
-//! under any name are accepted. A blank line is a row of the format `lines`, without text; in every
-//! other line-based format it is skipped, and counted in line numbers.
+//! Text is UTF-8. A byte order mark, CR LF line ends, a missing last line end and gzip or zstd
+//! compression under any name are accepted. A blank line is a row of the format `lines`, without
+//! text; in every other line-based format it is skipped, and counted in line numbers.
 
+mod arrow;
+mod cell;
+mod columnar;
+mod columns;
 mod dart;
+mod decode;
 mod e2e;
+mod folder;
 mod images;
 mod input;
 mod instructions;
 mod json;
+mod jsonl;
 mod labelled;
 mod lines;
+mod parquet;
 mod table;
 
+pub(crate) use self::parquet::is_parquet;
+pub(crate) use arrow::is_arrow;
 pub(crate) use e2e::is_header as is_e2e_header;
-pub(crate) use labelled::is_header;
+pub(crate) use folder::is_image_folder;
+pub(crate) use labelled::header_separator;
+pub use table::Separator;
 
 use crate::error::{Error, Result};
 use crate::format::Format;
 use crate::record::Record;
+use columns::Role;
 use input::Input;
+use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+
+/// Largest height and width to which images are scaled.
+const MAX_SIDE: usize = 2048;
 
 /// Options of a reader.
 ///
@@ -49,27 +66,84 @@ use std::path::{Path, PathBuf};
 pub struct ReadOptions {
     /// The column or key of the text: a name or, for tables, a number counted from 1.
     ///
-    /// The default is the first of `sentence`, `text`, `content`. For tsv, csv and jsonl.
+    /// The default is the first of `sentence`, `text`, `content`. For tables and jsonl.
     pub text: Option<String>,
+    /// The column or key of the path of an image, relative to the file.
+    ///
+    /// Without a text, the default is the first of `image`, `image_path`, `file_name`, `path`. For
+    /// tables and jsonl.
+    pub image: Option<String>,
     /// The column or key of the label.
     ///
-    /// The default is the first of `label`, `class`, `target`. For tsv, csv and jsonl.
+    /// The default is the first of `label`, `class`, `target`. For tables and jsonl.
     pub label: Option<String>,
     /// The column or key of the group (person) that owns a row.
     ///
-    /// For tsv, csv, jsonl and instructions.
+    /// For tables, jsonl and instructions.
     pub group: Option<String>,
     /// The file with the labels of images; by default in the same directory.
     ///
     /// For idx and png-strip.
     pub labels: Option<PathBuf>,
+    /// What labels are.
+    pub label_rule: LabelRule,
+    /// The separator of cells; by default that of a header with known names, or else a comma.
+    ///
+    /// For csv.
+    pub separator: Option<Separator>,
+    /// What happens to rows without a value in one of these columns.
+    pub missing: Missing,
+    /// The height, width and number of channels (1 or 3) to which images are scaled.
+    ///
+    /// By default images are not scaled, and must all have the same size.
+    pub image_size: Option<[usize; 3]>,
     /// Largest number of bytes of a row.
     pub max_row_bytes: usize,
 }
 
+/// What the labels of rows are.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum LabelRule {
+    /// The name of a class. In JSON, also an integer or a Boolean.
+    #[default]
+    Name,
+    /// Any number of names ([`split_labels`](crate::split_labels)); the cell can be empty. In
+    /// JSON, also a list of strings.
+    Names,
+    /// A number.
+    Number,
+    /// Labels are not read, and need not exist.
+    ///
+    /// A text is then [`Content::Text`](crate::Content::Text), and an image has
+    /// [`Label::None`](crate::Label::None).
+    Ignored,
+}
+
+/// What happens to rows without a value in a column that is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Missing {
+    /// The file is refused.
+    #[default]
+    Error,
+    /// They have no record ([`Content::Missing`](crate::Content::Missing)).
+    Skip,
+}
+
 impl Default for ReadOptions {
     fn default() -> Self {
-        Self { text: None, label: None, group: None, labels: None, max_row_bytes: 16 << 20 }
+        Self {
+            text: None,
+            image: None,
+            label: None,
+            group: None,
+            labels: None,
+            label_rule: LabelRule::Name,
+            separator: None,
+            missing: Missing::Error,
+            image_size: None,
+            max_row_bytes: 16 << 20,
+        }
     }
 }
 
@@ -84,12 +158,21 @@ impl Format {
     /// file without records gives [`Error::Empty`].
     pub fn read(self, path: impl AsRef<Path>, options: &ReadOptions) -> Result<RecordIter> {
         let path = path.as_ref();
-        self.read_from(open(path)?, path, options)
+        self.check(options)?;
+        match self {
+            Self::ImageFolder => Ok(until_error(folder::ImageFolder::new(path, options)?, path)),
+            Self::Parquet => {
+                let file = parquet::Parquet::new(open(path)?, path, options)?;
+                Ok(until_error(columnar::Columnar::new(file, path, options)?, path))
+            }
+            _ => self.read_from(open(path)?, path, options),
+        }
     }
 
     /// Reads records from a stream of bytes.
     ///
-    /// The path is used in messages, and to find the labels of images.
+    /// The path is used in messages, and to find the labels of images and the images of a list. A
+    /// Parquet file and an image folder are not streams.
     pub fn read_from(
         self,
         bytes: impl Read + Send + 'static,
@@ -99,6 +182,9 @@ impl Format {
         self.check(options)?;
         let path = path.as_ref();
         let input = Input::new(bytes, path, options.max_row_bytes)?;
+        let table = |dialect, input| {
+            until_error(labelled::LabelledTable::new(input, dialect, options), path)
+        };
         Ok(match self {
             Self::E2e => until_error(e2e::E2e::new(input), path),
             Self::Dart => until_error(dart::Dart::new(input), path),
@@ -106,27 +192,46 @@ impl Format {
             Self::Instructions => {
                 until_error(instructions::Instructions::new(input, options), path)
             }
-            Self::Tsv => {
-                until_error(labelled::Table::new(input, table::Separator::Tab, options), path)
-            }
-            Self::Csv => {
-                until_error(labelled::Table::new(input, table::Separator::Comma, options), path)
-            }
-            Self::Jsonl => until_error(labelled::Jsonl::new(input, options), path),
+            Self::Tsv => table(table::Dialect::Tsv, input),
+            Self::Csv => table(table::Dialect::Csv(options.separator), input),
+            Self::Jsonl => until_error(jsonl::Jsonl::new(input, options), path),
             Self::Idx => until_error(images::Idx::new(input, options)?, path),
             Self::PngStrip => until_error(images::PngStrip::new(input, options)?, path),
+            Self::Arrow => {
+                let stream = arrow::Arrow::new(input, options)?;
+                until_error(columnar::Columnar::new(stream, path, options)?, path)
+            }
+            Self::Parquet | Self::ImageFolder => {
+                return Err(Error::NotAStream { path: path.into(), format: self });
+            }
         })
     }
 
     /// Checks that every option given applies to the format.
     fn check(self, options: &ReadOptions) -> Result<()> {
-        let columns = matches!(self, Self::Tsv | Self::Csv | Self::Jsonl);
+        let columns =
+            matches!(self, Self::Tsv | Self::Csv | Self::Jsonl | Self::Parquet | Self::Arrow);
+        let grouped = columns || self == Self::Instructions;
         let refused = [
-            ("text", options.text.is_some() && !columns),
-            ("label", options.label.is_some() && !columns),
-            ("group", options.group.is_some() && !(columns || self == Self::Instructions)),
-            ("labels", options.labels.is_some() && !matches!(self, Self::Idx | Self::PngStrip)),
+            ("data.text_column", options.text.is_some() && !columns),
+            ("data.image_column", options.image.is_some() && !columns),
+            ("data.label_column", options.label.is_some() && !columns),
+            ("data.group", options.group.is_some() && !grouped),
+            ("data.separator", options.separator.is_some() && self != Self::Csv),
+            (
+                "the file of labels",
+                options.labels.is_some() && !matches!(self, Self::Idx | Self::PngStrip),
+            ),
         ];
+        if options.text.is_some() && options.image.is_some() {
+            return Err(Error::TextAndImage);
+        }
+        if let Some(got @ [height, width, channels]) = options.image_size {
+            let sides = 1..=MAX_SIDE;
+            if !sides.contains(&height) || !sides.contains(&width) || !matches!(channels, 1 | 3) {
+                return Err(Error::ImageSize { limit: MAX_SIDE, got });
+            }
+        }
         match refused.into_iter().find(|(_, refused)| *refused) {
             Some((option, _)) => Err(Error::Option { option, format: self }),
             None => Ok(()),
@@ -148,11 +253,13 @@ pub(crate) fn head(path: &Path, bytes: usize) -> Result<Vec<u8>> {
 pub(crate) fn json_kinds(first: &str) -> Option<(bool, bool)> {
     let picked = json::SelectedKeys::new(
         first,
-        &[instructions::KEYS, labelled::TEXT, labelled::LABEL].concat(),
+        &[instructions::KEYS, Role::Text.names(), Role::Image.names(), Role::Label.names()]
+            .concat(),
     )
     .ok()?;
-    let any = |keys: &[&str]| keys.iter().any(|key| picked.has(key));
-    Some((instructions::fits(&picked), any(labelled::TEXT) && any(labelled::LABEL)))
+    let any = |role: Role| role.names().iter().any(|key| picked.has(key));
+    let content = any(Role::Text) || any(Role::Image);
+    Some((instructions::fits(&picked), content && any(Role::Label)))
 }
 
 /// The names in quotation marks, joined by "or".

@@ -3,7 +3,9 @@
 use super::done;
 use crate::scratch::Scratch;
 use crate::target::ReadOutcome;
-use muffle::data::{Content, Format, ReadOptions, merge_by_source};
+use muffle::data::{
+    self, Content, Error, Format, LabelRule, Missing, ReadOptions, RecordIter, merge_by_source,
+};
 use std::io::{self, Cursor};
 use std::path::Path;
 
@@ -14,12 +16,26 @@ fn read(
     options: &ReadOptions,
     input: &[u8],
 ) -> Result<String, String> {
-    let records = format
-        .read_from(Cursor::new(input.to_vec()), path, options)
-        .map_err(|error| error.to_string())?;
-    let (mut count, mut kinds) = (0u32, [false; 5]);
-    for record in merge_by_source(records) {
-        let record = record.map_err(|error| error.to_string())?;
+    let input = Cursor::new(input.to_vec());
+    kinds(format.read_from(input, path, options)).map_err(|error| message(&error))
+}
+
+/// A message without the names of columns, which are public and can be anything in an input.
+fn message(error: &Error) -> String {
+    let message = error.to_string();
+    match message.split_once("the columns ") {
+        Some((start, rest)) => {
+            [start, rest.rsplit_once("; set data.").map_or("", |(_, end)| end)].concat()
+        }
+        None => message,
+    }
+}
+
+/// The kinds of all records.
+fn kinds(records: data::Result<RecordIter>) -> data::Result<String> {
+    let (mut count, mut kinds) = (0u32, [false; 6]);
+    for record in merge_by_source(records?) {
+        let record = record?;
         assert_eq!(format!("{record:?}"), "Record(…)");
         count += 1;
         kinds[3] |= record.group.is_some();
@@ -33,6 +49,7 @@ fn read(
                 assert_eq!(pixels.len(), height * width * channels);
                 kinds[4] = channels == 3;
             }
+            Content::Missing => kinds[5] = true,
         }
     }
     // Powers of two, so that not every count is a new kind.
@@ -74,6 +91,13 @@ fn columns() -> ReadOptions {
     }
 }
 
+/// The default options, with each kind of labels.
+fn label_rules() -> Vec<ReadOptions> {
+    [LabelRule::Name, LabelRule::Names, LabelRule::Number, LabelRule::Ignored]
+        .map(|label_rule| ReadOptions { label_rule, ..ReadOptions::default() })
+        .into()
+}
+
 pub(crate) fn lines(_: &Scratch, input: &[u8]) -> ReadOutcome {
     with(Format::Lines, "data.txt", &[ReadOptions::default(), short()], input)
 }
@@ -97,16 +121,18 @@ pub(crate) fn instructions(_: &Scratch, input: &[u8]) -> ReadOutcome {
 }
 
 pub(crate) fn tsv(_: &Scratch, input: &[u8]) -> ReadOutcome {
-    with(Format::Tsv, "data.tsv", &[ReadOptions::default(), columns(), short()], input)
+    with(Format::Tsv, "data.tsv", &[label_rules(), vec![columns(), short()]].concat(), input)
 }
 
 pub(crate) fn csv(_: &Scratch, input: &[u8]) -> ReadOutcome {
-    with(Format::Csv, "data.csv", &[ReadOptions::default(), columns(), short()], input)
+    let skip = ReadOptions { missing: Missing::Skip, ..ReadOptions::default() };
+    let options = [label_rules(), vec![columns(), short(), skip]].concat();
+    with(Format::Csv, "data.csv", &options, input)
 }
 
 pub(crate) fn jsonl(_: &Scratch, input: &[u8]) -> ReadOutcome {
     let keys = ReadOptions { label: Some("class".into()), ..columns() };
-    with(Format::Jsonl, "data.jsonl", &[ReadOptions::default(), keys], input)
+    with(Format::Jsonl, "data.jsonl", &[label_rules(), vec![keys]].concat(), input)
 }
 
 /// Labels for the images of the seeds, in both formats.
@@ -199,4 +225,52 @@ pub(crate) fn sniff(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
 
 pub(crate) fn gzip(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
     detect_and_read(scratch, &["data.txt.gz"], input)
+}
+
+pub(crate) fn zstd(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
+    detect_and_read(scratch, &["data.txt.zst"], input)
+}
+
+/// Reads the input as a file, with each of the options; accepted if the first read succeeds.
+fn file(scratch: &Scratch, format: Format, options: &[ReadOptions], input: &[u8]) -> ReadOutcome {
+    let path = done(scratch.put("input", input));
+    let all: Vec<Result<String, String>> = options
+        .iter()
+        .map(|options| kinds(format.read(&path, options)).map_err(|error| message(&error)))
+        .collect();
+    let accepted = all.first().is_some_and(Result::is_ok);
+    let messages: Vec<String> = all.into_iter().map(|one| one.unwrap_or_else(|e| e)).collect();
+    stripped(scratch, ReadOutcome { accepted, message: messages.join(" | ") })
+}
+
+/// Small limits of pages, messages and images, and rows without a value.
+fn limited() -> [ReadOptions; 2] {
+    let limited = ReadOptions { max_row_bytes: 1 << 18, ..ReadOptions::default() };
+    let skip = ReadOptions {
+        missing: Missing::Skip,
+        image_size: Some([4, 4, 3]),
+        group: Some("user".into()),
+        ..limited.clone()
+    };
+    [limited, skip]
+}
+
+pub(crate) fn parquet(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
+    file(scratch, Format::Parquet, &limited(), input)
+}
+
+pub(crate) fn arrow(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
+    file(scratch, Format::Arrow, &limited(), input)
+}
+
+/// An image file that a table lists.
+pub(crate) fn image_file(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
+    done(scratch.put("image", input));
+    let list = done(scratch.put("list.csv", b"image,label\nimage,a\nimage,b\n"));
+    let [limited, scaled] = limited();
+    let all = [limited, ReadOptions { group: None, ..scaled }]
+        .map(|options| kinds(Format::Csv.read(&list, &options)).map_err(|error| message(&error)));
+    let accepted = all.iter().any(Result::is_ok);
+    let messages = all.map(|one| one.unwrap_or_else(|error| error));
+    stripped(scratch, ReadOutcome { accepted, message: messages.join(" | ") })
 }

@@ -5,8 +5,8 @@ use crate::scratch::Scratch;
 use crate::shape::shape;
 use crate::target::ReadOutcome;
 use muffle::hub::{Hub, NetworkAccess};
-use muffle::model::Checkpoint;
 use muffle::model::hf::{self, Architecture, Dtype, Weights};
+use muffle::model::{Checkpoint, Loss, NewHead};
 use muffle::text::{SpecialTokens, Tokenizer};
 use std::fs;
 use std::io;
@@ -73,6 +73,9 @@ pub(crate) const CONFIG: &[&str] = &[
     "\"id2label\":",
     "{\"0\":\"x\"}",
     "\"num_labels\":",
+    "\"problem_type\":",
+    "\"regression\"",
+    "\"multi_label_classification\"",
     "\"stages\":",
     "[4]",
     "\"architectures\":",
@@ -241,7 +244,12 @@ pub(crate) fn config(scratch: &Scratch, input: &[u8]) -> ReadOutcome {
         Architecture::Cnn(_) => "whole-cnn",
     };
     done(scratch.put(&format!("{place}/config.json"), input));
-    let opened = Checkpoint::open_with_classes(scratch.at(place), None, 0, 3);
+    let opened = Checkpoint::open_with_head(
+        scratch.at(place),
+        None,
+        0,
+        Some(NewHead { outputs: 3, loss: Loss::CrossEntropy }),
+    );
     ReadOutcome {
         accepted: true,
         message: opened

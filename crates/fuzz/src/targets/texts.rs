@@ -3,8 +3,11 @@
 use super::text;
 use crate::scratch::Scratch;
 use crate::target::ReadOutcome;
-use muffle::data::{Format, ModelInput, Preparation, Prepared, ReadOptions};
-use muffle::text::{Tokenizer, bleu, rouge};
+use muffle::data::{
+    CausalInput, Format, LongTexts, ModelInput, Preparation, Prepared, Prompt, ReadOptions, Task,
+    Template,
+};
+use muffle::text::{ChatTemplate, Tokenizer, bleu, rouge};
 use std::io::Cursor;
 use std::sync::OnceLock;
 
@@ -83,8 +86,9 @@ pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> ReadOutcome {
         return ReadOutcome { accepted: false, message: "no tokenizer".into() };
     };
     let labels = ["good".to_string(), "bad".to_string()];
+    let prompt = Prompt::default();
     let readers = [
-        ModelInput::Causal { tokenizer, begin: 0, end: 1 },
+        ModelInput::Causal(CausalInput { tokenizer, prompt: &prompt, begin: 0, end: 1 }),
         ModelInput::Classifier { tokenizer },
         ModelInput::Images { elements: 4, features: None },
     ];
@@ -101,16 +105,21 @@ pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> ReadOutcome {
         let mut kinds = [0u8; 6];
         for record in records.map_while(Result::ok) {
             for reader in readers {
-                let preparation = Preparation { input: reader, labels: &labels, limit: 40 };
+                let task = Task::Classification;
+                let long_texts = LongTexts { max_chunks: 3, ..LongTexts::default() };
+                let preparation =
+                    Preparation { input: reader, task, labels: &labels, limit: 40, long_texts };
                 let kind = match preparation.example(&record) {
-                    Ok(Prepared::Example(example)) => {
-                        assert!(example.len() < 40, "longer than the limit");
+                    Ok(Prepared::Example(example) | Prepared::Shortened(example)) => {
+                        let parts = example.parts();
+                        assert!(parts.len() <= 3, "too many chunks");
+                        assert!(parts.iter().all(|part| part.input.len() < 40), "too long");
                         accepted = true;
                         0
                     }
                     Ok(Prepared::TooLong) => 1,
                     Ok(Prepared::Empty) => 2,
-                    Ok(Prepared::UnknownLabel) => 3,
+                    Ok(Prepared::InvalidLabel(_)) => 3,
                     Ok(Prepared::WrongKind(_)) => 4,
                     Err(error) => {
                         message.push(error.to_string());
@@ -123,6 +132,95 @@ pub(crate) fn prepare(_: &Scratch, input: &[u8]) -> ReadOutcome {
         message.push(kinds.map(|there| if there == 1 { "+" } else { "-" }).concat());
     }
     ReadOutcome { accepted, message: message.join(" | ") }
+}
+
+/// Words of templates.
+pub(crate) const TEMPLATE: &[&str] =
+    &["{source}", "{target}", "paper", "chat", "{", "}", " ", "\n", "{{source}}"];
+
+/// Reads a template and formats texts with it; a template that is read prints as it was written.
+pub(crate) fn template(_: &Scratch, input: &[u8]) -> ReadOutcome {
+    let text = match text(input) {
+        Ok(text) => text,
+        Err(seen) => return seen,
+    };
+    let message = match text.parse::<Template>() {
+        Ok(template) => {
+            assert_eq!(template.to_string(), text, "does not round-trip");
+            if let (Template::Text(inner), Some(tokenizer)) = (&template, tokenizer()) {
+                let prompt = Prompt::Text(inner.clone());
+                let input = CausalInput { tokenizer, prompt: &prompt, begin: 0, end: 1 };
+                assert!(input.prompt_tokens("the cat").is_ok_and(|tokens| tokens[0] == 0));
+            }
+            return ReadOutcome { accepted: true, message: String::new() };
+        }
+        Err(error) => error.to_string(),
+    };
+    ReadOutcome { accepted: false, message }
+}
+
+/// Words of chat templates.
+pub(crate) const CHAT: &[&str] = &[
+    "{%",
+    "%}",
+    "{{",
+    "}}",
+    "{%-",
+    "-%}",
+    "for m in messages",
+    "endfor",
+    "if ",
+    "endif",
+    "else",
+    "set x = ",
+    "m.content",
+    "m['role']",
+    "messages",
+    "add_generation_prompt",
+    "loop.index0",
+    "loop.first",
+    "bos_token",
+    "eos_token",
+    "| trim",
+    ".strip()",
+    ".split('x')",
+    "[0]",
+    "[::-1]",
+    "namespace(x=1)",
+    "range(9)",
+    "macro f(x)",
+    "endmacro",
+    "f(1)",
+    "raise_exception('x')",
+    "'a' * 9",
+    " ~ ",
+    "is defined",
+    "not ",
+    "none",
+    "continue",
+    "include 'chat'",
+    "tojson",
+];
+
+/// Reads a chat template and formats a question and its answer.
+pub(crate) fn chat_template(_: &Scratch, input: &[u8]) -> ReadOutcome {
+    let source = match text(input) {
+        Ok(text) => text,
+        Err(seen) => return seen,
+    };
+    match ChatTemplate::new(source, &[("bos_token", "<s>".into()), ("eos_token", "</s>".into())]) {
+        Ok(template) => {
+            let message = match template.format("name : Aromi", "a good \u{e9} film") {
+                Ok((prompt, _)) => {
+                    assert_eq!(template.prompt("name : Aromi").ok(), Some(prompt));
+                    String::new()
+                }
+                Err(error) => error.to_string(),
+            };
+            ReadOutcome { accepted: true, message }
+        }
+        Err(error) => ReadOutcome { accepted: false, message: error.to_string() },
+    }
 }
 
 /// Scores texts: a line with a text, a line with its tab-separated references, and so on.

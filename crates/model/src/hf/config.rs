@@ -10,6 +10,8 @@ use serde_json::{Map, Value};
 
 use super::keys::Keys;
 use super::{BertConfig, Dtype, Gpt2Config, LlamaConfig, cnn, json_file};
+use crate::graph::{Graph, Loss};
+use crate::lora::Lora;
 use crate::{Cnn, Error};
 
 /// Name of the file.
@@ -32,6 +34,10 @@ pub(super) const FILE: &str = "config.json";
 pub struct Config {
     /// Architecture and hyperparameters.
     pub architecture: Architecture,
+    /// The loss of a model with a classification head, `problem_type` in the file.
+    ///
+    /// That of a language model is [`Loss::CrossEntropy`].
+    pub loss: Loss,
     /// All keys of the file, including those that are not read, such as ids of special tokens.
     ///
     /// They are written back; keys that `architecture` determines take precedence.
@@ -65,7 +71,8 @@ impl Config {
     pub fn new(architecture: Architecture) -> Self {
         let no_tokens = ["bos_token_id", "eos_token_id", "pad_token_id"]
             .map(|key| (key.to_string(), Value::Null));
-        Self { architecture, other_keys: no_tokens.into_iter().collect() }
+        let other_keys = no_tokens.into_iter().collect();
+        Self { architecture, loss: Loss::CrossEntropy, other_keys }
     }
 
     /// Reads a `config.json`; `path` is the file or the directory of the model.
@@ -99,7 +106,8 @@ impl Config {
             cnn::MODEL_TYPE => Architecture::Cnn(cnn::parse(keys)?),
             _ => Architecture::Llama(LlamaConfig::parse(keys)?),
         };
-        Ok(Self { architecture, other_keys: map })
+        let loss = parse_loss(keys, &architecture)?;
+        Ok(Self { architecture, loss, other_keys: map })
     }
 
     /// Returns the text of a `config.json` that describes the same model for `transformers`.
@@ -113,6 +121,12 @@ impl Config {
             Architecture::Bert(config) => config.write(&mut map),
             Architecture::Cnn(config) => cnn::write(config, &mut map),
         }
+        let is_stated = map.get(PROBLEM_TYPE).is_some_and(|stated| !stated.is_null());
+        if let Some(outputs) = self.architecture.head_outputs()
+            && (is_stated || self.loss != Loss::CrossEntropy || outputs == 1)
+        {
+            map.insert(PROBLEM_TYPE.into(), problem_type(self.loss).into());
+        }
         // The key is `dtype` since transformers 5, and `torch_dtype` before.
         for key in ["dtype", "torch_dtype"] {
             map.insert(key.into(), dtype.name().into());
@@ -121,7 +135,86 @@ impl Config {
     }
 }
 
+impl Config {
+    /// Builds the graph, with low-rank adapters if `lora` is given.
+    pub fn graph(&self, lora: Option<Lora>) -> Graph {
+        self.architecture.graph(lora).with_loss(self.loss)
+    }
+
+    /// Checks hyperparameters and loss. Those of a parsed configuration are valid.
+    ///
+    /// # Errors
+    /// Names the key of the first invalid value.
+    pub fn check(&self) -> Result<(), Error> {
+        self.architecture.check()?;
+        match (self.loss, self.architecture.head_outputs()) {
+            (Loss::CrossEntropy, _)
+            | (Loss::BinaryCrossEntropy, Some(_))
+            | (Loss::SquaredError, Some(1)) => Ok(()),
+            (loss, outputs) => Err(Error::Key {
+                path: FILE.into(),
+                key: PROBLEM_TYPE.into(),
+                expected: "a problem that the model's outputs fit".into(),
+                got: match outputs {
+                    Some(outputs) => format!("{} of {outputs} outputs", problem_type(loss)),
+                    None => format!("{} of a language model", problem_type(loss)),
+                },
+            }),
+        }
+    }
+}
+
+/// The key of the loss.
+const PROBLEM_TYPE: &str = "problem_type";
+
+/// The values of the key `problem_type`.
+const PROBLEM_TYPES: [(&str, Loss); 3] = [
+    ("single_label_classification", Loss::CrossEntropy),
+    ("multi_label_classification", Loss::BinaryCrossEntropy),
+    ("regression", Loss::SquaredError),
+];
+
+/// Returns the `problem_type` of a loss.
+fn problem_type(loss: Loss) -> &'static str {
+    PROBLEM_TYPES.into_iter().find(|(_, known)| *known == loss).map_or("", |(name, _)| name)
+}
+
+/// Returns the loss of a model without `problem_type`: a single output is a number.
+fn unstated_loss(outputs: usize) -> Loss {
+    if outputs == 1 { Loss::SquaredError } else { Loss::CrossEntropy }
+}
+
+/// Returns the loss of a model.
+fn parse_loss(keys: Keys<'_>, architecture: &Architecture) -> Result<Loss, Error> {
+    let stated = keys.string(PROBLEM_TYPE)?;
+    let Some(outputs) = architecture.head_outputs() else { return Ok(Loss::CrossEntropy) };
+    let loss = match stated {
+        None => unstated_loss(outputs),
+        Some(stated) => {
+            let known = PROBLEM_TYPES.into_iter().find(|(name, _)| *name == stated);
+            let names = PROBLEM_TYPES.map(|(name, _)| name).join(", ");
+            known.ok_or_else(|| keys.invalid(PROBLEM_TYPE, format!("one of {names}")))?.1
+        }
+    };
+    match (loss, outputs) {
+        (Loss::SquaredError, outputs) if outputs != 1 => {
+            let expected = format!("another problem, because the model has {outputs} outputs");
+            Err(keys.invalid(PROBLEM_TYPE, expected))
+        }
+        _ => Ok(loss),
+    }
+}
+
 impl Architecture {
+    /// Returns the number of outputs of a classification head; `None` for language models.
+    pub fn head_outputs(&self) -> Option<usize> {
+        match self {
+            Self::Gpt2(_) | Self::Llama(_) => None,
+            Self::Bert(config) => Some(config.labels),
+            Self::Cnn(config) => Some(config.classes),
+        }
+    }
+
     /// Checks the hyperparameters. Those of a parsed configuration are valid.
     ///
     /// # Errors

@@ -8,6 +8,7 @@
 //! * [`Config`]: hyperparameters of a model, read from and written to `config.json`
 //! * [`Weights`]: tensors of a model, read from safetensors files
 //! * [`save()`]: writes a directory that `transformers` can load
+//! * [`save_adapter`]: writes low-rank adapters that the Python package PEFT can load
 //! * [`append_mean_row`]: adds a row for a `[PAD]` token to a table
 
 mod activation;
@@ -24,6 +25,7 @@ mod json_file;
 mod keys;
 mod llama;
 mod mapped;
+mod peft;
 mod rope;
 mod save;
 mod staging;
@@ -36,6 +38,7 @@ pub use dtype::Dtype;
 pub use embedding::append_mean_row;
 pub use gpt2::Gpt2Config;
 pub use llama::LlamaConfig;
+pub use peft::{ADAPTER_CONFIG, ADAPTER_WEIGHTS, Adapter, save_adapter};
 pub use rope::{RopeConfig, RopeScaling};
 pub use save::{ExistingModel, SaveOptions, save};
 pub use tensor::activation::Activation;

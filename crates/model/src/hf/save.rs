@@ -136,7 +136,7 @@ fn write_weights(
 }
 
 /// Writes one safetensors file.
-fn write_shard(
+pub(super) fn write_shard(
     staging: &mut Staging,
     name: &str,
     tensors: &[(&str, &Array)],
@@ -166,7 +166,7 @@ fn write_shard(
     file.sync_all().map_err(Error::writing(&path))
 }
 
-fn write_text(staging: &mut Staging, name: &str, text: &str) -> Result<(), Error> {
+pub(super) fn write_text(staging: &mut Staging, name: &str, text: &str) -> Result<(), Error> {
     write_bytes(staging, name, text.as_bytes())
 }
 

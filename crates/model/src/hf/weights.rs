@@ -55,6 +55,11 @@ struct Tensor {
     used: AtomicBool,
 }
 
+/// Whether a directory has weights in the format of Python's pickle.
+fn has_pickled_weights(dir: &Path) -> bool {
+    ["pytorch_model.bin", "pytorch_model.bin.index.json"].iter().any(|name| dir.join(name).exists())
+}
+
 impl Weights {
     /// Opens the weights of a model: a directory, a safetensors file or an index of shards.
     ///
@@ -77,6 +82,14 @@ impl Weights {
                 format!("expected {FILE} or {}, got both; open one of the files", index::FILE),
             )),
             (false, true) => Self::sharded(&index),
+            (false, false) if has_pickled_weights(path) => Err(Error::malformed(
+                path,
+                format!(
+                    "expected {FILE}, got pytorch_model.bin, which can run code when it is \
+                     loaded; convert it in Python: \
+                     AutoModel.from_pretrained(DIR).save_pretrained(DIR)"
+                ),
+            )),
             // If there is neither, the error names the missing file.
             (_, false) => Self::single(&file),
         }

@@ -1,10 +1,10 @@
 //! Tests of `config.json`: published configurations are parsed, unsupported ones are refused.
 
-use model::Error;
 use model::hf::{
     Activation, Architecture, BertConfig, Config, Dtype, Gpt2Config, LlamaConfig, RopeConfig,
     RopeScaling,
 };
+use model::{Error, Loss};
 use serde_json::{Value, json};
 
 /// The published configuration of GPT-2.
@@ -189,6 +189,44 @@ fn the_number_of_labels_is_parsed_and_written() {
     // An old `num_labels` is not written back.
     config.other_keys.insert("num_labels".into(), 2.into());
     assert_eq!(parse(&config.to_json(Dtype::F32)).unwrap().architecture, config.architecture);
+}
+
+#[test]
+fn the_loss_is_parsed_and_written() {
+    let loss = |changes| parse(&with(BERT, changes)).map(|config| config.loss);
+    assert_eq!(loss(json!({})).unwrap(), Loss::CrossEntropy);
+    assert_eq!(loss(json!({"problem_type": null})).unwrap(), Loss::CrossEntropy);
+    // As in transformers, a single output is a number.
+    assert_eq!(loss(json!({"num_labels": 1})).unwrap(), Loss::SquaredError);
+    for (name, labels, expected) in [
+        ("single_label_classification", 3, Loss::CrossEntropy),
+        ("multi_label_classification", 3, Loss::BinaryCrossEntropy),
+        ("multi_label_classification", 1, Loss::BinaryCrossEntropy),
+        ("regression", 1, Loss::SquaredError),
+    ] {
+        let changes = json!({"problem_type": name, "num_labels": labels});
+        let config = parse(&with(BERT, changes)).unwrap();
+        assert_eq!(config.loss, expected, "{name}");
+        let written = config.to_json(Dtype::F32);
+        assert_eq!(serde_json::from_str::<Value>(&written).unwrap()["problem_type"], name);
+        assert_eq!(parse(&written).unwrap().loss, expected, "{name}");
+    }
+    for (changes, part) in [
+        (json!({"problem_type": "ranking"}), "one of single_label_classification"),
+        (json!({"problem_type": 3}), "a string"),
+        (json!({"problem_type": "regression", "num_labels": 2}), "has 2 outputs"),
+    ] {
+        let error = loss(changes).unwrap_err().to_string();
+        assert!(error.contains(part), "{error}");
+    }
+    // A language model has no such problem; the key is retained.
+    let config = parse(&with(GPT2, json!({"problem_type": "regression"}))).unwrap();
+    assert_eq!(config.loss, Loss::CrossEntropy);
+    assert!(config.to_json(Dtype::F32).contains("\"regression\""));
+    let mut config = parse(GPT2).unwrap();
+    config.loss = Loss::SquaredError;
+    let error = config.check().unwrap_err().to_string();
+    assert!(error.contains("regression of a language model"), "{error}");
 }
 
 #[test]

@@ -7,7 +7,7 @@
 //! jumps, magnitudes at which much precision is lost, rows with the same rounding errors.
 
 use super::canaries;
-use engine::{Example, Target};
+use engine::{Example, Input, Target};
 use model::InputShape;
 use model::Network;
 use noise::PublicRandom;
@@ -71,14 +71,14 @@ fn feature_lots(
 ) -> Vec<AdversarialLot> {
     let example = |i: usize, features: Vec<f32>| {
         let target = ordinary[i % ordinary.len()].parts()[0].target.clone();
-        Example::new(engine::Input::Features(features), target)
+        Example::new(Input::Features(features), target)
     };
     let examples = |features: &dyn Fn(usize) -> Vec<f32>| -> Vec<Example> {
         (0..ordinary.len()).map(|i| example(i, features(i))).collect()
     };
     let scaled = |i: usize, factor: f32| match &ordinary[i].parts()[0].input {
-        engine::Input::Features(features) => features.iter().map(|x| x * factor).collect(),
-        engine::Input::Tokens(_) => Vec::new(),
+        Input::Features(features) => features.iter().map(|x| x * factor).collect(),
+        Input::Tokens(_) => Vec::new(),
     };
     let zero = example(0, vec![0.0; width]);
     let targets = vec![zero, target.clone()];
@@ -108,14 +108,14 @@ fn token_lots(
     ordinary: &[Example],
 ) -> Vec<AdversarialLot> {
     let token = |i: usize| (i * 7919 % vocab.max(1)) as u32;
-    let example = |i: usize, tokens: Vec<u32>| match ordinary[i % ordinary.len()].parts()[0].target
+    let example = |i: usize, tokens: Vec<u32>| match &ordinary[i % ordinary.len()].parts()[0].target
     {
-        Target::Class(class) => Example::labelled(tokens, class),
         Target::Next(_) => Example::continuation(tokens, 1),
+        target => Example::new(Input::Tokens(tokens), target.clone()),
     };
     // The first token of a continuation is not predicted, so that it needs a second one.
     let shortest =
-        if matches!(target.parts()[0].target, Target::Class(_)) { 1 } else { 2 }.min(longest);
+        if matches!(target.parts()[0].target, Target::Next(_)) { 2 } else { 1 }.min(longest);
     let long_count = (MAX_TOKENS / longest.max(1)).clamp(1, ordinary.len());
     let targets = vec![example(0, vec![token(3); shortest]), target.clone()];
     let lot = |name, count: usize, tokens: &dyn Fn(usize) -> Vec<u32>| AdversarialLot {

@@ -130,9 +130,11 @@ fn trade_off_chart(claim: &Claim, observed: Vec<Series>) -> Result<Chart, Error>
 fn canaries(engine: &(impl Engine + ?Sized), seed: u64, count: usize) -> Vec<Example> {
     let probe_examples = engine.probe_examples();
     let parts = || probe_examples.iter().flat_map(Example::parts);
+    // Any class up to the largest one of the probe examples, or the targets of these in turn.
     let max_class = parts()
         .filter_map(|part| if let Target::Class(class) = part.target { Some(class) } else { None })
         .max();
+    let targets: Vec<&Target> = parts().map(|part| &part.target).collect();
     let max_token = parts()
         .filter_map(|part| {
             if let Input::Tokens(tokens) = &part.input { tokens.iter().max() } else { None }
@@ -144,17 +146,15 @@ fn canaries(engine: &(impl Engine + ?Sized), seed: u64, count: usize) -> Vec<Exa
         move |max: u32| ((u64::from(words.next_u32()) * (u64::from(max) + 1)) >> 32) as u32;
     let mut features = vec![0.0f32; longest * count];
     PublicRandom::new("canary numbers", seed).fill_normals(&mut features);
-    let canary = |i: usize| match (max_token, max_class) {
-        (Some(&max), None) => {
-            Example::continuation((0..longest).map(|_| random_up_to(max)).collect(), 1)
-        }
-        (Some(&max), Some(class)) => Example::labelled(
-            (0..longest).map(|_| random_up_to(max)).collect(),
-            random_up_to(class),
-        ),
-        (None, class) => {
-            let features = features[i * longest..][..longest].to_vec();
-            Example::features(features, random_up_to(class.unwrap_or(0)))
+    let canary = |i: usize| {
+        let input = match max_token {
+            Some(&max) => Input::Tokens((0..longest).map(|_| random_up_to(max)).collect()),
+            None => Input::Features(features[i * longest..][..longest].to_vec()),
+        };
+        match (input, max_class, targets[i % targets.len()]) {
+            (Input::Tokens(tokens), None, Target::Next(_)) => Example::continuation(tokens, 1),
+            (input, Some(class), _) => Example::new(input, Target::Class(random_up_to(class))),
+            (input, None, target) => Example::new(input, target.clone()),
         }
     };
     (0..count).map(canary).collect()

@@ -3,6 +3,7 @@
 //! Every run has its own folder and its own guarantee. The joint cost of all private runs, which is
 //! higher, is computed as well: it is the cost of a choice among them.
 
+mod columns;
 mod table;
 mod timing;
 
@@ -53,7 +54,7 @@ pub struct Comparison {
     pub grids: Vec<Grid>,
     /// Public seeds of new parameters. The noise of each run is independent.
     pub seeds: Vec<u64>,
-    /// The figure by which the best point of a grid is marked; by default the best NLL.
+    /// The figure by which the best point of a grid is marked; by default the first measured.
     pub metric: Option<String>,
 }
 
@@ -87,7 +88,7 @@ pub struct ComparedRun {
     pub epsilon: Option<f64>,
     /// Figures on evaluation data.
     pub metrics: Metrics,
-    /// NLL on validation data against steps.
+    /// NLL, or RMSE of a regression, on validation data against steps.
     pub curve: Vec<(f64, f64)>,
     /// Duration of the run, if it is known. **Not private.**
     pub seconds: Option<f64>,
@@ -131,7 +132,7 @@ impl Comparison {
         out: &Path,
         observer: &mut dyn RunObserver,
     ) -> Result<ComparisonResult, Error> {
-        let metric = table::metric(self.metric.as_deref())?;
+        let metric = self.metric.as_deref().map(columns::metric).transpose()?;
         let planned = self.plan()?;
         std::fs::create_dir_all(out).map_err(Error::io(out))?;
         refuse_other_configs(out, &planned)?;
@@ -157,9 +158,9 @@ impl Comparison {
         let private = runs.iter().filter(|run| run.is_private()).map(|run| run.spent.clone());
         let result = ComparisonResult {
             joint: joint(&private.collect::<Vec<_>>())?,
+            metric: metric.unwrap_or_else(|| columns::default_metric(&runs)),
             runs,
             marking: self.config.data.publicity().into(),
-            metric,
         };
         result.write(out)?;
         Ok(result)
@@ -300,7 +301,7 @@ impl ComparedRun {
             metrics: result.metrics,
             curve: history::read(&files, u64::MAX)?
                 .iter()
-                .filter_map(|entry| Some((entry.step as f64, entry.nll?)))
+                .filter_map(|entry| Some((entry.step as f64, entry.nll.or(entry.rmse)?)))
                 .collect(),
             seconds,
             spent: Spent::of_statement(&statement),

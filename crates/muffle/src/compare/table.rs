@@ -1,86 +1,16 @@
 //! Tables and curves of a comparison: means over seeds, single runs, NLL against steps.
 
+use super::columns::{COLUMNS, Column};
 use super::{ComparedRun, ComparisonResult};
 use crate::Error;
 use crate::chart::{Axis, Chart, Series};
 use crate::report::Marking;
 use crate::report::digits::{up, up_e};
 use crate::run::folder;
-use crate::run::history::Better;
 use crate::run::result::Metrics;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::Path;
-
-/// One column of the tables.
-struct Column {
-    key: &'static str,
-    title: &'static str,
-    /// Decimal places of a mean; a single run has two more.
-    digits: usize,
-    /// `None` if figures are not ranked.
-    better: Option<Better>,
-    value: fn(&ComparedRun) -> Option<f64>,
-}
-
-const COLUMNS: [Column; 8] = [
-    Column {
-        key: "best_nll",
-        title: "best NLL ↓",
-        digits: 4,
-        better: Some(Better::Smaller),
-        value: |run| run.metrics.best_nll,
-    },
-    Column {
-        key: "nll",
-        title: "NLL ↓",
-        digits: 4,
-        better: Some(Better::Smaller),
-        value: |run| run.metrics.nll,
-    },
-    Column {
-        key: "perplexity",
-        title: "perplexity ↓",
-        digits: 2,
-        better: Some(Better::Smaller),
-        value: |run| run.metrics.perplexity,
-    },
-    Column {
-        key: "best_accuracy",
-        title: "best accuracy ↑",
-        digits: 4,
-        better: Some(Better::Larger),
-        value: |run| run.metrics.best_accuracy,
-    },
-    Column {
-        key: "accuracy",
-        title: "accuracy ↑",
-        digits: 4,
-        better: Some(Better::Larger),
-        value: |run| run.metrics.accuracy,
-    },
-    Column {
-        key: "bleu",
-        title: "BLEU ↑",
-        digits: 2,
-        better: Some(Better::Larger),
-        value: |run| run.metrics.bleu,
-    },
-    Column {
-        key: "rouge_l",
-        title: "ROUGE-L ↑",
-        digits: 2,
-        better: Some(Better::Larger),
-        value: |run| run.metrics.rouge_l,
-    },
-    Column {
-        key: "seconds",
-        title: "seconds (NON-PRIVATE)",
-        digits: 0,
-        better: None,
-        value: |run| run.seconds,
-    },
-];
 
 /// The figures of one optimizer with some settings, over its seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,19 +49,6 @@ pub struct RunRow {
     pub metrics: Metrics,
     /// Duration, if it is known. **Not private.**
     pub seconds: Option<f64>,
-}
-
-/// The key of the figure with a name; by default the first one.
-///
-/// # Errors
-/// If figures of this name are not ranked, or there are none.
-pub(super) fn metric(name: Option<&str>) -> Result<&'static str, Error> {
-    let ranked = || COLUMNS.iter().filter(|column| column.better.is_some()).map(|c| c.key);
-    let name = name.unwrap_or(COLUMNS[0].key);
-    ranked().find(|key| *key == name).ok_or_else(|| {
-        let known = ranked().collect::<Vec<_>>().join(", ");
-        Error::config("compare.metric", format!("expected one of {known}; got {name:?}"))
-    })
 }
 
 /// Mean and sample standard deviation; the latter is `None` for one value.
@@ -254,7 +171,7 @@ impl ComparisonResult {
             settings: run.settings.iter().cloned().collect(),
             seed: run.seed,
             epsilon: run.epsilon,
-            metrics: run.metrics,
+            metrics: run.metrics.clone(),
             seconds: run.seconds,
         };
         self.runs.iter().map(row).collect()
@@ -380,9 +297,18 @@ impl ComparisonResult {
         text
     }
 
-    /// The validation NLL of every evaluation of every run, as comma-separated values.
+    /// The figure of the curves: NLL, or RMSE of a regression.
+    fn curve_figure(&self) -> &'static str {
+        match self.runs.iter().any(|run| run.metrics.best_rmse.is_some()) {
+            true => "RMSE",
+            false => "NLL",
+        }
+    }
+
+    /// The validation NLL or RMSE of every evaluation of every run, as comma-separated values.
     pub fn curves_csv(&self) -> String {
-        let mut text = "optimizer,settings,seed,figures,step,nll\n".to_string();
+        let figure = self.curve_figure().to_lowercase();
+        let mut text = format!("optimizer,settings,seed,figures,step,{figure}\n");
         for run in &self.runs {
             let settings = quoted(&settings_in_words(&run.settings));
             for (step, nll) in &run.curve {
@@ -397,7 +323,7 @@ impl ComparisonResult {
         text
     }
 
-    /// A chart of validation NLL against steps: means with the standard deviation over the seeds.
+    /// A chart of validation NLL or RMSE against steps: means with the standard deviation over the seeds.
     ///
     /// Of a grid, only the best settings of each optimizer are shown.
     pub fn chart(&self) -> Chart {
@@ -433,9 +359,9 @@ impl ComparisonResult {
             .filter(|group| !has_competitors(group, &groups) || self.is_best(group, &groups));
         let marked = if self.marking == Marking::NonPrivate { " (NON-PRIVATE)" } else { "" };
         Chart {
-            title: format!("Evaluation NLL against training steps{marked}"),
+            title: format!("Evaluation {} against training steps{marked}", self.curve_figure()),
             x: Axis::linear("training step"),
-            y: Axis::linear("evaluation NLL of a token"),
+            y: Axis::linear(format!("evaluation {}", self.curve_figure())),
             series: shown.map(series).collect(),
             marks: Vec::new(),
         }
@@ -499,6 +425,7 @@ fn line(cells: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::columns::metric;
     use super::*;
     use crate::verify::spent::Spent;
     use accounting::{Adjacency, Ledger};
@@ -563,7 +490,7 @@ mod tests {
         assert!(!text.contains("settings") && !text.contains("(best)"), "{text}");
         assert_eq!(
             compared.csv().lines().nth(2),
-            Some("a,,1,NON-PRIVATE,7.9991,5,1,2,,,,20,,12.3")
+            Some("a,,1,NON-PRIVATE,7.9991,5,1,2,,,,,,,,,,,20,,12.3")
         );
         assert_eq!(compared.curves_csv().lines().nth(4), Some("a,,1,NON-PRIVATE,10,2"));
         let chart = compared.chart();
@@ -603,12 +530,12 @@ mod tests {
         assert_eq!(compared.chart().series.len(), 3);
         assert!(compared.csv().contains("a,\"learning_rate = 0.1, epsilon = 3\",0,"));
         // By another figure; one that was not measured marks nothing.
-        compared.metric = metric(Some("bleu")).unwrap();
+        compared.metric = metric("bleu").unwrap();
         assert_eq!(best(&compared), [true, false, false, true, true]);
-        compared.metric = metric(Some("rouge_l")).unwrap();
+        compared.metric = metric("rouge_l").unwrap();
         assert_eq!(best(&compared), [false; 5]);
         for name in ["seconds", "loss"] {
-            let refused = metric(Some(name)).unwrap_err().to_string();
+            let refused = metric(name).unwrap_err().to_string();
             assert!(refused.contains("expected one of best_nll, nll"), "{refused}");
         }
     }

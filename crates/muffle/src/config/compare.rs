@@ -1,6 +1,6 @@
 //! The section `[compare]` of a file for `muffle compare`: which runs are compared.
 
-use super::{Config, ConfigError, keys};
+use super::{Config, ConfigError, keys, wording};
 use crate::Error;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -95,7 +95,7 @@ impl CompareSection {
         let for_one = self.grid_for.iter().map(|(name, table)| (Some(name.clone()), table));
         let mut grids = Vec::new();
         for (optimizer, table) in std::iter::once((None, &self.grid)).chain(for_one) {
-            for (key, value) in leaves(table, "") {
+            for (key, value) in keys::leaves(table) {
                 let Value::Array(values) = value else {
                     return Err(ConfigError::Value {
                         key: format!("compare.grid.{key}"),
@@ -113,23 +113,10 @@ impl CompareSection {
     pub fn changes(&self) -> Vec<(String, String)> {
         let changes_of = |(name, table): (&String, &Table)| {
             let change = |(key, value)| (name.clone(), format!("{key}={value}"));
-            leaves(table, "").into_iter().map(change).collect::<Vec<_>>()
+            keys::leaves(table).into_iter().map(change).collect::<Vec<_>>()
         };
         self.set_for.iter().flat_map(changes_of).collect()
     }
-}
-
-/// The values of a table, with the path of each as its key.
-fn leaves(table: &Table, within: &str) -> Vec<(String, Value)> {
-    let mut list = Vec::new();
-    for (key, value) in table {
-        let path = keys::join(within, key);
-        match value {
-            Value::Table(inner) => list.extend(leaves(inner, &path)),
-            value => list.push((path, value.clone())),
-        }
-    }
-    list
 }
 
 impl Config {
@@ -138,7 +125,7 @@ impl Config {
     /// # Errors
     /// As [`read`](Self::read), or if the section is invalid.
     pub fn read_comparison(path: &Path) -> Result<(Self, CompareSection), Error> {
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let text = super::read_text(path)?;
         let folder = path.parent().unwrap_or(Path::new(""));
         let in_file = |source| Error::Config { path: Some(path.into()), source };
         let mut table: Table =
@@ -146,7 +133,7 @@ impl Config {
         let section = match table.remove("compare") {
             None => CompareSection::default(),
             Some(section) => CompareSection::deserialize(section)
-                .map_err(|error| in_file(section_error(keys::one_line(error.message()))))?,
+                .map_err(|error| in_file(section_error(wording::plain(error.message(), false))))?,
         };
         let Some(base) = &section.base else {
             let mut config = keys::read(table).map_err(in_file)?;
@@ -218,7 +205,7 @@ mod tests {
     #[test]
     fn invalid_sections_are_refused() {
         for (text, part) in [
-            ("[compare]\noptimisers = []", "compare: unknown field `optimisers`"),
+            ("[compare]\noptimisers = []", "compare: unknown key \"optimisers\"; expected"),
             ("[compare]\nbase = \"RUN.toml\"\n[privacy]\nepsilon = 2", "got [privacy]"),
             ("[compare]\n[privacy]\nepsilom = 2", "privacy.epsilom: unknown key"),
             ("[compare", "FILE.toml"),

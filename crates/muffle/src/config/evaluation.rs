@@ -3,53 +3,47 @@
 
 use super::{Auto, Publicity};
 use crate::Error;
+use optim::keys;
 use serde::{Deserialize, Serialize};
 
-/// The section `[evaluation]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Evaluation {
-    /// Steps between evaluations on the validation data.
-    pub every: Auto<u64>,
-    /// The maximum number of validation examples of an evaluation, or "all" (`u64::MAX`).
-    ///
-    /// With 0 there are no evaluations during training.
-    #[serde(with = "count_or_all")]
-    pub examples: u64,
-    /// The maximum number of rows that are evaluated at the end, and of texts that are scored; or
-    /// "all". With 0, nothing is evaluated at the end.
-    #[serde(with = "count_or_all")]
-    pub test_examples: u64,
-    /// Which parameters the released model has.
-    pub select: Select,
-    /// Number of texts that are generated at the end.
-    pub samples: u64,
-    /// Whether texts are generated for the test data and scored at the end.
-    pub score: bool,
-    /// Number of beams.
-    pub beams: usize,
-    /// The maximum number of generated tokens.
-    pub max_new_tokens: usize,
-    /// The minimum number of generated tokens.
-    pub min_new_tokens: usize,
-    /// The exponent of the length in the score of a beam.
-    pub length_penalty: f64,
-}
-
-impl Default for Evaluation {
-    fn default() -> Self {
-        Self {
-            every: Auto::Auto,
-            examples: 512,
-            test_examples: u64::MAX,
-            select: Select::Last,
-            samples: 3,
-            score: false,
-            beams: 5,
-            max_new_tokens: 100,
-            min_new_tokens: 5,
-            length_penalty: 1.0,
-        }
+keys! {
+    /// The section `[evaluation]`.
+    #[derive(Clone, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Evaluation {
+        /// Steps between evaluations on the validation data; a twentieth of all by default.
+        pub every: Auto<u64> = Auto::Auto,
+        /// The maximum number of validation examples of an evaluation, or "all".
+        ///
+        /// With 0 there are no evaluations during training.
+        #[serde(with = "count_or_all")]
+        pub examples: u64 = 512,
+        /// The maximum number of rows that are evaluated at the end, and of texts that are scored; or
+        /// "all". With 0, nothing is evaluated at the end.
+        #[serde(with = "count_or_all")]
+        pub test_examples: u64 = u64::MAX,
+        /// Which parameters the released model has: those of the last step, or those of the best
+        /// evaluation, which needs public validation data.
+        pub select: Select = Select::Last,
+        /// Training ends after this many evaluations in a row without improvement; 0 for never.
+        ///
+        /// It needs public validation data. The figure is that of `select`, or the NLL. All planned
+        /// steps stay charged: when to stop is decided from releases.
+        pub patience: u64 = 0,
+        /// Whether the figures of `history.jsonl` are also written as TensorBoard events.
+        pub tensorboard: bool = false,
+        /// Number of texts that are generated at the end.
+        pub samples: u64 = 3,
+        /// Whether texts are generated for the test data and scored at the end.
+        pub score: bool = false,
+        /// Number of beams.
+        pub beams: usize = 5,
+        /// The maximum number of generated tokens.
+        pub max_new_tokens: usize = 100,
+        /// The minimum number of generated tokens.
+        pub min_new_tokens: usize = 5,
+        /// The exponent of the length in the score of a beam.
+        pub length_penalty: f64 = 1.0,
     }
 }
 
@@ -62,6 +56,10 @@ pub enum Select {
     Last,
     /// Those of the evaluation with the smallest NLL.
     BestNll,
+    /// Those of the evaluation with the largest accuracy.
+    BestAccuracy,
+    /// Those of the evaluation with the smallest RMSE of a regression.
+    BestRmse,
     /// Those of the evaluation with the largest BLEU; texts are generated at each evaluation.
     BestBleu,
     /// Those of the checkpoint nearest in step to the evaluation with the smallest NLL.
@@ -77,6 +75,8 @@ impl Select {
         match self {
             Self::Last => "last",
             Self::BestNll => "best-nll",
+            Self::BestAccuracy => "best-accuracy",
+            Self::BestRmse => "best-rmse",
             Self::BestBleu => "best-bleu",
             Self::NearestBestNll => "nearest-best-nll",
         }
@@ -84,29 +84,42 @@ impl Select {
 }
 
 impl Evaluation {
-    /// Refuses a selection by figures on private data, or without evaluations.
+    /// Whether evaluations decide what is released: the parameters, or the number of steps.
+    pub(crate) fn decides(&self) -> bool {
+        self.select != Select::Last || self.patience > 0
+    }
+
+    /// Refuses a selection or an early stop by figures on private data, or without evaluations.
     ///
     /// A choice by private figures is a release of its own: it would have to be priced for the
     /// records of the validation data. It is refused instead, because those records have no ledger.
     pub(crate) fn check(&self, publicity: Publicity) -> Result<(), Error> {
-        let refuse = |message: String| Err(Error::config("evaluation.select", message));
-        if self.select == Select::Last {
-            return Ok(());
+        let name = format!("{:?}", self.select.name());
+        let keys = [
+            ("evaluation.select", self.select != Select::Last, name, "selects", "\"last\""),
+            ("evaluation.patience", self.patience > 0, self.patience.to_string(), "stops", "0"),
+        ];
+        for (key, used, value, verb, without) in keys {
+            if used && publicity == Publicity::Private {
+                return Err(Error::config(
+                    key,
+                    format!(
+                        "{value} {verb} by figures on the validation data, which are not declared \
+                         public: such a choice costs privacy that is not charged; expected \
+                         {without}, or data.evaluation_data = \"public\""
+                    ),
+                ));
+            }
+            if used && self.examples == 0 {
+                return Err(Error::config(
+                    key,
+                    format!(
+                        "{value} needs evaluations during training, but evaluation.examples is 0"
+                    ),
+                ));
+            }
         }
-        let name = self.select.name();
-        if publicity == Publicity::Private {
-            return refuse(format!(
-                "{name:?} selects by figures on the validation data, which are not declared \
-                 public: such a choice costs privacy that is not charged; expected \"last\", or \
-                 data.evaluation_data = \"public\""
-            ));
-        }
-        match self.examples {
-            0 => refuse(format!(
-                "{name:?} needs evaluations during training, but evaluation.examples is 0"
-            )),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -180,7 +193,7 @@ mod tests {
 
     #[test]
     fn selection_needs_public_evaluations() {
-        for name in ["best-nll", "best-bleu", "nearest-best-nll"] {
+        for name in ["best-nll", "best-accuracy", "best-rmse", "best-bleu", "nearest-best-nll"] {
             let evaluation = read(&format!("select = {name:?}")).unwrap();
             assert_eq!(evaluation.select.name(), name);
             evaluation.check(Publicity::Public).unwrap();
@@ -191,6 +204,20 @@ mod tests {
         }
         read("select = \"last\"").unwrap().check(Publicity::Private).unwrap();
         assert!(read("select = \"best\"").unwrap_err().to_string().contains("evaluation.select"));
+    }
+
+    #[test]
+    fn an_early_stop_needs_public_evaluations() {
+        let evaluation = read("patience = 3").unwrap();
+        evaluation.check(Publicity::Public).unwrap();
+        let refused = evaluation.check(Publicity::Private).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("evaluation.patience: 3 stops by figures")
+                && refused.contains("costs privacy that is not charged"),
+            "{refused}"
+        );
+        let none = Evaluation { examples: 0, ..evaluation };
+        assert!(none.check(Publicity::Public).unwrap_err().to_string().contains("is 0"));
     }
 
     /// A resumed run keeps the settings that decide which parameters are released, and no others.
@@ -211,5 +238,9 @@ mod tests {
         assert_eq!(digest(&[best, every]), digest(&[best]));
         assert_ne!(digest(&[best, "evaluation.every=3"]), digest(&[best]));
         assert_ne!(digest(&[best]), digest(&[]));
+        let patience = "evaluation.patience=2";
+        assert_ne!(digest(&[patience]), digest(&[]));
+        assert_ne!(digest(&[patience, "evaluation.every=3"]), digest(&[patience]));
+        assert_eq!(digest(&["evaluation.tensorboard=true"]), digest(&[]));
     }
 }

@@ -3,102 +3,96 @@
 //! Values are not checked against the data or the model; [`crate::plan`] does that. Unknown keys,
 //! and keys that the chosen optimizer does not read, are errors with a suggestion.
 
+mod aliases;
 mod compare;
+mod data;
+mod error;
 mod evaluation;
 mod keys;
+mod print;
+mod wording;
 
+pub use self::data::{PersonRows, Publicity, TaskKind};
 pub use compare::{CompareSection, Grid};
+pub use error::ConfigError;
 pub use evaluation::{Evaluation, Select};
 pub use optim::{Auto, LearningRate, OptimizerConfig};
+pub use print::reference;
 
 use crate::Error;
+use ::data::{LongTexts, Missing, Separator, Template, TooLong, Views};
 use accounting::{Accountant, Adjacency, SamplingMethod};
-use data::Views;
 use engine::Combination;
 use noise::GaussianKind;
-use optim::Origin;
+use optim::{Origin, keys};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// The configuration of a run.
-///
-/// ```
-/// let config = muffle::Config::parse(
-///     r#"
-///     [privacy]
-///     epsilon = 3.0
-///     [optimizer]
-///     name = "dp-adam"
-///     learning_rate = 0.001
-///     "#,
-/// )?;
-/// assert_eq!(config.optimizer.name(), "dp-adam");
-/// assert!(muffle::Config::parse("[privacy]\nepsilom = 3.0").is_err());
-/// # Ok::<(), muffle::Error>(())
-/// ```
-#[derive(Clone, Debug, PartialEq, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The model.
-    pub model: Model,
-    /// Training, validation and test data.
-    pub data: Data,
-    /// The privacy guarantee.
-    pub privacy: Privacy,
-    /// The optimizer and its hyperparameters.
-    pub optimizer: OptimizerConfig,
-    /// Steps, lot size, performance.
-    pub training: Training,
-    /// Evaluation during and after training.
-    pub evaluation: Evaluation,
-}
-
-/// The section `[model]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Model {
-    /// A preset, a directory in the Hugging Face layout, or a name on the hub.
+keys! {
+    /// The configuration of a run.
     ///
-    /// Presets (tiny, gpt2-s, cnn, linear, scatter-cnn, preset:gpt2) have new parameters. A name on
-    /// the hub is gpt2 or HuggingFaceTB/SmolLM2-135M, for example.
-    pub source: String,
-    /// A `tokenizer.json`; by default the model's own.
-    pub tokenizer: Auto<PathBuf>,
-    /// Rank of low-rank adapters; 0 trains all parameters.
-    pub lora_rank: usize,
-    /// α: adapters are scaled by α/rank.
-    pub lora_alpha: f64,
-    /// Substrings of the names of the weights that get an adapter; all weights if empty.
-    pub lora_on: Vec<String>,
-    /// Initialization of adapters.
-    pub lora_init: LoraInit,
-    /// Substrings of the names of other tensors that are trained with the adapters, such as a head.
-    pub also_train: Vec<String>,
-    /// Whether a head that is tied to the token embedding becomes a separate parameter.
-    pub own_head: bool,
-    /// Whether a padding token is added to the vocabulary; its rows are the means of the others.
-    pub add_pad: bool,
-    /// Whether activations are recomputed, to save memory.
-    pub recompute: bool,
-    /// Public seed of new parameters.
-    pub seed: u64,
+    /// ```
+    /// let config = muffle::Config::parse(
+    ///     r#"
+    ///     [privacy]
+    ///     epsilon = 3.0
+    ///     [optimizer]
+    ///     name = "dp-adam"
+    ///     learning_rate = 0.001
+    ///     "#,
+    /// )?;
+    /// assert_eq!(config.optimizer.name(), "dp-adam");
+    /// assert!(muffle::Config::parse("[privacy]\nepsilom = 3.0").is_err());
+    /// # Ok::<(), muffle::Error>(())
+    /// ```
+    #[derive(Clone, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Config {
+        /// The model.
+        pub model: Model = Model::default(),
+        /// Training, validation and test data.
+        pub data: Data = Data::default(),
+        /// The privacy guarantee.
+        pub privacy: Privacy = Privacy::default(),
+        /// The optimizer and its hyperparameters.
+        pub optimizer: OptimizerConfig = OptimizerConfig::default(),
+        /// Steps, lot size, performance.
+        pub training: Training = Training::default(),
+        /// Evaluation during and after training.
+        pub evaluation: Evaluation = Evaluation::default(),
+    }
 }
 
-impl Default for Model {
-    fn default() -> Self {
-        Self {
-            source: "tiny".into(),
-            tokenizer: Auto::Auto,
-            lora_rank: 0,
-            lora_alpha: 16.0,
-            lora_on: Vec::new(),
-            lora_init: LoraInit::Balanced,
-            also_train: Vec::new(),
-            own_head: false,
-            add_pad: false,
-            recompute: false,
-            seed: 0,
-        }
+keys! {
+    /// The section `[model]`.
+    #[derive(Clone, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Model {
+        /// A preset, a directory in the Hugging Face layout, or a name on the hub.
+        ///
+        /// Presets (tiny, gpt2-s, cnn, linear, scatter-cnn, preset:gpt2) have new parameters. A name on
+        /// the hub is gpt2 or HuggingFaceTB/SmolLM2-135M, for example.
+        pub source: String = "tiny".into(),
+        /// A `tokenizer.json`; by default the model's own.
+        pub tokenizer: Auto<PathBuf> = Auto::Auto,
+        /// Rank of low-rank adapters; 0 trains all parameters.
+        pub lora_rank: usize = 0,
+        /// α: adapters are scaled by α/rank.
+        pub lora_alpha: f64 = 16.0,
+        /// Substrings of the names of the weights that get an adapter; all weights if empty.
+        pub lora_on: Vec<String> = Vec::new(),
+        /// Initialization of adapters: balanced (small) or spectral (the largest singular values).
+        pub lora_init: LoraInit = LoraInit::Balanced,
+        /// Substrings of the names of other tensors that are trained with the adapters, such as a head.
+        pub also_train: Vec<String> = Vec::new(),
+        /// Whether a head that is tied to the token embedding becomes a separate parameter.
+        pub own_head: bool = false,
+        /// Whether a padding token is added to the vocabulary; its rows are the means of the others.
+        pub add_pad: bool = false,
+        /// Whether activations are recomputed, to save memory.
+        pub recompute: bool = false,
+        /// Public seed of new parameters.
+        pub seed: u64 = 0,
     }
 }
 
@@ -123,98 +117,90 @@ impl Model {
     }
 }
 
-/// The section `[data]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Data {
-    /// The training data: a file, or "embedded" for a corpus made by a grammar.
-    pub train: String,
-    /// The format of all files; by default detected for each file.
-    pub format: Auto<String>,
-    /// Validation data, evaluated during training.
-    pub validation: Option<PathBuf>,
-    /// Test data, evaluated at the end.
-    pub test: Option<PathBuf>,
-    /// Whether validation and test data are public, or private and outside the guarantee.
-    ///
-    /// Files are private unless they are declared public.
-    pub evaluation_data: Auto<Publicity>,
-    /// The column that names the person of a row. The unit of protection is then the person.
-    pub group: Option<String>,
-    /// Whether the rows of a person are one record (combined) or one record each (separate).
-    pub person_rows: PersonRows,
-    /// How the losses of the rows of one record are combined: mean or sum.
-    pub combine: Combination,
-    /// The maximum number of rows of one person; further rows are not used.
-    ///
-    /// By default, all rows are used. If rows are separate, a number is required: noise increases
-    /// with it.
-    pub rows_per_person: Auto<u64>,
-    /// An example must have fewer tokens than this; for longer ones, see `dropped_rows`.
-    pub max_length: Auto<usize>,
-    /// What happens to rows that are too long or empty.
-    pub dropped_rows: DroppedRows,
-    /// The column of the text, where the format has columns.
-    pub text_column: Option<String>,
-    /// The column of the label.
-    pub label_column: Option<String>,
-    /// The names of the classes: public. By default those of public validation data; images have
-    /// ten classes.
-    pub labels: Vec<String>,
-    /// What a model of images takes: pixels, or features computed from each image alone.
-    pub features: Features,
-    /// Augmented views of each training image: none, flip, shift or flip-shift.
-    ///
-    /// The mean of the gradients of all views of an image is clipped once.
-    pub views: Views,
-}
-
-impl Default for Data {
-    fn default() -> Self {
-        Self {
-            train: "embedded".into(),
-            format: Auto::Auto,
-            validation: None,
-            test: None,
-            evaluation_data: Auto::Auto,
-            group: None,
-            person_rows: PersonRows::Combined,
-            combine: Combination::Mean,
-            rows_per_person: Auto::Auto,
-            max_length: Auto::Auto,
-            dropped_rows: DroppedRows::Vacant,
-            text_column: None,
-            label_column: None,
-            labels: Vec::new(),
-            features: Features::None,
-            views: Views::None,
-        }
+keys! {
+    /// The section `[data]`.
+    #[derive(Clone, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Data {
+        /// The training data: a file, a folder of images, or "embedded" for a generated corpus.
+        pub train: String = "embedded".into(),
+        /// The format of all files; by default detected for each file.
+        pub format: Auto<String> = Auto::Auto,
+        /// Validation data, evaluated during training.
+        pub validation: Option<PathBuf> = None => "\"FILE\"",
+        /// Test data, evaluated at the end.
+        pub test: Option<PathBuf> = None => "\"FILE\"",
+        /// Whether validation and test data are public, or private and outside the guarantee.
+        ///
+        /// Files are private unless they are declared public.
+        pub evaluation_data: Auto<Publicity> = Auto::Auto,
+        /// The column that names the person of a row. The unit of protection is then the person.
+        pub group: Option<String> = None => "\"COLUMN\"",
+        /// Whether the rows of a person are one record (combined) or one record each (separate).
+        pub person_rows: PersonRows = PersonRows::Combined,
+        /// How the losses of the rows or chunks of one record are combined: mean or sum.
+        pub combine: Combination = Combination::Mean,
+        /// The maximum number of rows of one person; further rows are not used.
+        ///
+        /// By default, all rows are used. If rows are separate, a number is required: noise increases
+        /// with it.
+        pub rows_per_person: Auto<u64> = Auto::Auto,
+        /// How a source and a target become one text: a text with {source} and {target}, or a name.
+        ///
+        /// Only the target is learned, with the text after it. "chat" is the model's chat template,
+        /// "paper" is ` source <bos> target <eos>`. The default is the template that the model was
+        /// trained with or, if it has none, "{source}\n{target}".
+        pub template: Auto<Template> = Auto::Auto,
+        /// An example must have fewer tokens than this; for longer ones, see `too_long`.
+        ///
+        /// By default 100 for the format e2e, 120 for dart, else 257, and at most what the model
+        /// takes.
+        pub max_length: Auto<usize> = Auto::Auto,
+        /// What happens to texts that are too long: truncate, chunk or drop.
+        ///
+        /// By default, texts without a source are divided into chunks, and all others are cut: the
+        /// end of the source, or of a text that is classified.
+        pub too_long: Auto<TooLong> = Auto::Auto,
+        /// The maximum number of chunks of a text; the rest of the text is not used.
+        ///
+        /// The gradient of all chunks of a text is clipped once.
+        pub max_chunks: usize = LongTexts::MAX_CHUNKS,
+        /// What happens to rows that are too long or empty: their places stay vacant, or they are
+        /// removed, which declares public which rows these are.
+        pub dropped_rows: DroppedRows = DroppedRows::Vacant,
+        /// The column of the text, where the format has columns.
+        pub text_column: Option<String> = None => "\"COLUMN\"",
+        /// The column of the paths of images, relative to the file that lists them.
+        pub image_column: Option<String> = None => "\"COLUMN\"",
+        /// The column of the label.
+        pub label_column: Option<String> = None => "\"COLUMN\"",
+        /// The separator of the cells of CSV: ",", ";", "\t" or "|"; by default that of the header.
+        pub separator: Auto<Separator> = Auto::Auto,
+        /// What happens to rows without a value in a column that is read: error, or skip, which
+        /// leaves their places vacant.
+        pub missing: Missing = Missing::Error,
+        /// What labels are: classification (one class), multi-label or regression (a number).
+        ///
+        /// By default classification, if rows have labels.
+        pub task: Auto<TaskKind> = Auto::Auto,
+        /// A public constant that is subtracted from the numbers of a regression.
+        pub target_mean: f64 = 0.0,
+        /// A public constant by which the numbers of a regression are divided.
+        pub target_scale: f64 = 1.0,
+        /// The names of the classes: public. By default those of public validation data, sorted;
+        /// images whose labels are numbers in a file of their own have ten classes.
+        pub labels: Vec<String> = Vec::new(),
+        /// The height, width and channels (1 or 3) to which all images are scaled: `[32, 32, 3]`.
+        ///
+        /// By default images are not scaled, and must all have the same size.
+        pub image_size: Vec<usize> = Vec::new(),
+        /// What a model of images takes: pixels, or features computed from each image alone.
+        pub features: Features = Features::None,
+        /// Augmented views of each training image: none, flip, shift or flip-shift.
+        ///
+        /// The mean of the gradients of all views of an image is clipped once.
+        pub views: Views = Views::None,
     }
-}
-
-impl Data {
-    /// Whether the rows of a person are one record.
-    pub fn combines_rows(&self) -> bool {
-        self.group.is_some() && self.person_rows == PersonRows::Combined
-    }
-
-    /// Whether figures on validation and test data are public.
-    pub fn publicity(&self) -> Publicity {
-        let embedded = self.train == "embedded" && self.validation.is_none() && self.test.is_none();
-        self.evaluation_data.or(if embedded { Publicity::Public } else { Publicity::Private })
-    }
-}
-
-/// How the rows of a person take part in training, if `data.group` names persons.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum PersonRows {
-    /// All rows of a person are one record: their gradient is clipped once.
-    ///
-    /// The number of records N is the number of persons, and accounting is that of single records.
-    Combined,
-    /// Every row is a record. The guarantee for a person follows from that for k records.
-    Separate,
 }
 
 /// What a model of images takes.
@@ -223,7 +209,7 @@ pub enum PersonRows {
 pub enum Features {
     /// The pixels.
     None,
-    /// Wavelet scattering coefficients, normalized within the image ([`data::Scattering`]).
+    /// Wavelet scattering coefficients, normalized within the image ([`::data::Scattering`]).
     Scattering,
 }
 
@@ -241,134 +227,61 @@ pub enum DroppedRows {
     Public,
 }
 
-/// Whether data are public.
+keys! {
+    /// The section `[privacy]`.
+    #[derive(Clone, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Privacy {
+        /// The promised ε; 8 by default, or the cost of `sigma` if that is given.
+        pub epsilon: Auto<f64> = Auto::Auto,
+        /// The promised δ; 1/(10 N) by default. It must be less than 1/N.
+        pub delta: Auto<f64> = Auto::Auto,
+        /// The noise multiplier σ, instead of `epsilon`; calibrated to ε by default.
+        pub sigma: Auto<f64> = Auto::Auto,
+        /// The unit of protection: record, or person (needs `data.group`).
+        ///
+        /// By default the person, if `data.group` names one, and the record otherwise.
+        pub unit: Auto<ProtectedUnit> = Auto::Auto,
+        /// Which data sets count as neighbours.
+        pub adjacency: Adjacency = Adjacency::AddRemove,
+        /// The sampling method of lots: poisson, fixed, shuffled or full.
+        pub sampling: SamplingMethod = SamplingMethod::Poisson,
+        /// The accountant: best, pld or rdp. The estimate gdp is refused.
+        pub accountant: Accountant = Accountant::Best,
+        /// The noise: "grid" (exact, in integers) or "float".
+        pub noise: GaussianKind = GaussianKind::Grid,
+        /// A fixed seed of lots and noise, for tests only. **The noise can be removed with it.**
+        pub seed: Option<u64> = None => "0",
+    }
+}
+
+/// The unit that a guarantee protects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Publicity {
-    /// Public: figures on the data may be shown.
-    Public,
-    /// Private and not covered by the guarantee: every figure on the data is marked so.
-    Private,
+pub enum ProtectedUnit {
+    /// One row of the training data.
+    Record,
+    /// All rows of a person, who is named by `data.group`.
+    Person,
 }
 
-/// The section `[privacy]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Privacy {
-    /// The promised ε; "auto" if `sigma` is given.
-    pub epsilon: Auto<f64>,
-    /// The promised δ; 1/(10 N) by default.
-    pub delta: Auto<f64>,
-    /// The noise multiplier; calibrated to ε by default.
-    pub sigma: Auto<f64>,
-    /// Which data sets count as neighbours.
-    pub adjacency: Adjacency,
-    /// The sampling method of lots: poisson, fixed, shuffled or full.
-    pub sampling: SamplingMethod,
-    /// The accountant: best, pld or rdp. The estimate gdp is refused.
-    pub accountant: Accountant,
-    /// The noise: "grid" (exact, in integers) or "float".
-    pub noise: GaussianKind,
-    /// A fixed seed of lots and noise, for tests only. **The noise can be removed with it.**
-    pub seed: Option<u64>,
-}
-
-impl Default for Privacy {
-    fn default() -> Self {
-        Self {
-            epsilon: Auto::Auto,
-            delta: Auto::Auto,
-            sigma: Auto::Auto,
-            adjacency: Adjacency::AddRemove,
-            sampling: SamplingMethod::Poisson,
-            accountant: Accountant::Best,
-            noise: GaussianKind::Grid,
-            seed: None,
-        }
-    }
-}
-
-/// The section `[training]`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Training {
-    /// The expected number of times that a record is used; steps follow from it.
-    pub epochs: Auto<f64>,
-    /// Steps, instead of epochs.
-    pub steps: Auto<u64>,
-    /// The expected number of records in a lot.
-    pub lot_size: Auto<u64>,
-    /// The micro-batch size; from the available memory by default.
-    pub micro_batch: Auto<usize>,
-    /// Number of threads; one for each core by default.
-    pub threads: Auto<usize>,
-    /// Steps between checkpoints.
-    pub checkpoint_every: u64,
-}
-
-impl Default for Training {
-    fn default() -> Self {
-        Self {
-            epochs: Auto::Auto,
-            steps: Auto::Auto,
-            lot_size: Auto::Auto,
-            micro_batch: Auto::Auto,
-            threads: Auto::Auto,
-            checkpoint_every: 50,
-        }
-    }
-}
-
-/// An error of a configuration, on one line.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The text is not TOML, or not of the expected structure.
-    #[error("{}", keys::one_line(&.0.to_string()))]
-    Syntax(#[from] toml::de::Error),
-    /// A key does not exist.
-    #[error("{key}: unknown key; {hint}")]
-    UnknownKey {
-        /// The key with its section.
-        key: String,
-        /// A similar key, or all keys.
-        hint: String,
-    },
-    /// The optimizer does not read a key of `[optimizer]`.
-    #[error("{key}: {}; {hint}", unread_key_message(optimizer, readers))]
-    UnreadKey {
-        /// The key with its section.
-        key: String,
-        /// The name of the optimizer.
-        optimizer: &'static str,
-        /// The optimizers that read the key.
-        readers: Vec<&'static str>,
-        /// A similar key, or all keys.
-        hint: String,
-    },
-    /// The value of a key is invalid, or contradicts another.
-    #[error("{key}: {message}")]
-    Value {
-        /// The key with its section.
-        key: String,
-        /// What was expected, and what was given.
-        message: String,
-    },
-    /// A change is not of the form `KEY=VALUE`.
-    #[error("expected KEY=VALUE, got {0:?}")]
-    Change(String),
-    /// The values of a grid are not of the form `KEY=V1,V2`.
-    #[error("expected KEY=V1,V2 (after NAME: for one optimizer), got {0:?}")]
-    Grid(String),
-    /// A configuration has no TOML form.
-    #[error("{}", keys::one_line(&.0.to_string()))]
-    Print(#[from] toml::ser::Error),
-}
-
-fn unread_key_message(optimizer: &str, readers: &[&str]) -> String {
-    match readers {
-        [] => format!("not a key of {optimizer}"),
-        names => format!("not read by {optimizer}, only by {}", names.join(", ")),
+keys! {
+    /// The section `[training]`.
+    #[derive(Clone, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Training {
+        /// The expected number of times that a record is used; steps follow from it. 3 by default.
+        pub epochs: Auto<f64> = Auto::Auto,
+        /// Steps, instead of epochs.
+        pub steps: Auto<u64> = Auto::Auto,
+        /// The expected number of records in a lot; 2 √N by default, and at most 1024.
+        pub lot_size: Auto<u64> = Auto::Auto,
+        /// The micro-batch size; from the available memory by default.
+        pub micro_batch: Auto<usize> = Auto::Auto,
+        /// Number of threads; one for each core by default.
+        pub threads: Auto<usize> = Auto::Auto,
+        /// Steps between checkpoints.
+        pub checkpoint_every: u64 = 50,
     }
 }
 
@@ -378,7 +291,7 @@ impl Config {
     /// # Errors
     /// If the file cannot be read, a key is unknown, or a value is invalid.
     pub fn read(path: &Path) -> Result<Self, Error> {
-        let text = std::fs::read_to_string(path).map_err(Error::io(path))?;
+        let text = read_text(path)?;
         let mut config = Self::from_text(&text)
             .map_err(|source| Error::Config { path: Some(path.into()), source })?;
         config.resolve_paths(path.parent().unwrap_or(Path::new("")));
@@ -482,22 +395,24 @@ impl Config {
         keys::read(table)
     }
 
-    /// The complete configuration: every key that is read, with its value.
+    /// The complete configuration without comments: every key that has a value.
     pub fn print(&self) -> String {
         toml::to_string_pretty(self).unwrap_or_else(|error| format!("# {error}\n"))
     }
 
     /// SHA-256 of the configuration, without the settings that do not change what is released.
     ///
-    /// These are performance settings and, unless evaluations select the released parameters,
-    /// `[evaluation]`.
+    /// These are performance settings and, unless evaluations decide which parameters are released
+    /// or when training ends, `[evaluation]`.
     pub(crate) fn digest(&self) -> String {
         let mut config = self.clone();
         let select = config.evaluation.select;
-        if select == Select::Last {
-            config.evaluation = Evaluation::default();
+        let unused = Evaluation::default();
+        if !config.evaluation.decides() {
+            config.evaluation = unused.clone();
         }
-        config.evaluation.test_examples = Evaluation::default().test_examples;
+        (config.evaluation.test_examples, config.evaluation.tensorboard) =
+            (unused.test_examples, unused.tensorboard);
         let defaults = Training::default();
         (config.training.threads, config.training.micro_batch) =
             (defaults.threads, defaults.micro_batch);
@@ -542,5 +457,23 @@ impl Config {
         if source.is_dir() {
             self.model.source = source.to_string_lossy().into_owned();
         }
+    }
+}
+
+/// Reads the text of a configuration.
+fn read_text(path: &Path) -> Result<String, Error> {
+    let refuse = |message: &str| Err(Error::format(path, message));
+    if path.is_dir() {
+        return refuse("expected a RUN.toml, got a folder");
+    }
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(text),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => refuse(
+            "there is no such file; muffle train --print-config prints a complete configuration",
+        ),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            refuse("expected text in UTF-8")
+        }
+        Err(error) => Err(Error::io(path)(error)),
     }
 }

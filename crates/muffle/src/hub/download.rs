@@ -19,8 +19,12 @@ use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::typestate::WithoutBody;
 use ureq::{Agent, Body, RequestBuilder};
 
-const OPTIONAL: [&str; 3] =
-    ["tokenizer_config.json", "special_tokens_map.json", "generation_config.json"];
+const OPTIONAL: [&str; 4] = [
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+];
 /// The maximum number of redirects: one for a renamed model, one for a file that is not in git.
 const MAX_REDIRECTS: usize = 5;
 /// A slower transfer is aborted.

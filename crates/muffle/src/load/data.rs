@@ -7,17 +7,22 @@
 
 use crate::Error;
 use crate::LoadedModel;
-use crate::config::{self, Auto, Config, DroppedRows};
+use crate::config::{self, Auto, Config, DroppedRows, TaskKind};
 use crate::load::corpus;
+use crate::load::digest::update_digest;
 use crate::run::snapshot;
 use curator::{Collector, Records};
-use data::{Content, Format, Preparation, Prepared, ReadOptions, Record};
-use engine::{Example, Input, Target};
+use data::{
+    Content, Format, Label, LabelRule, Preparation, Prepared, ReadOptions, Record, Task, TooLong,
+    split_labels,
+};
+use engine::Example;
 use model::patches::ImageShape;
 use rayon::prelude::*;
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
+use text::SpecialTokens;
 
 /// Rows of a file, or of the embedded corpus.
 pub type Rows = Box<dyn Iterator<Item = data::Result<Record>> + Send>;
@@ -66,11 +71,57 @@ pub fn rows(config: &config::Data, split: Split) -> Result<Option<Rows>, Error> 
     let Some(path) = path else { return Ok(None) };
     let options = ReadOptions {
         text: config.text_column.clone(),
+        image: config.image_column.clone(),
         label: config.label_column.clone(),
         group: config.group.clone().filter(|_| split == Split::Train),
+        label_rule: config.label_rule(),
+        separator: config.separator.given().copied(),
+        missing: config.missing,
+        image_size: image_size(&config.image_size)?,
         ..ReadOptions::default()
     };
     Ok(Some(Box::new(format(config, path)?.read(path, &options)?)))
+}
+
+/// Opens the rows of a file without their labels, which it need not have.
+///
+/// # Errors
+/// As [`rows`].
+pub fn rows_without_labels(config: &config::Data, path: &Path) -> Result<Rows, Error> {
+    let format = match format(config, path) {
+        // A text is enough; `jsonl` is the format that has one.
+        Err(Error::Data(data::Error::Ambiguous { candidates, .. }))
+            if candidates.contains(&Format::Jsonl) =>
+        {
+            Format::Jsonl
+        }
+        found => found?,
+    };
+    let options = ReadOptions {
+        text: config.text_column.clone(),
+        image: config.image_column.clone(),
+        separator: config.separator.given().copied(),
+        missing: config.missing,
+        image_size: image_size(&config.image_size)?,
+        label_rule: LabelRule::Ignored,
+        ..ReadOptions::default()
+    };
+    Ok(Box::new(format.read(path, &options)?))
+}
+
+/// The size to which images are scaled, if one is configured.
+fn image_size(size: &[usize]) -> Result<Option<[usize; 3]>, Error> {
+    match size {
+        [] => Ok(None),
+        &[height, width, channels] => Ok(Some([height, width, channels])),
+        other => Err(Error::config(
+            "data.image_size",
+            format!(
+                "expected height, width and channels, such as [32, 32, 3]; got {} numbers",
+                other.len()
+            ),
+        )),
+    }
 }
 
 /// The format of a file, configured or detected.
@@ -103,25 +154,48 @@ fn embedded_rows(split: Split, count: usize) -> Rows {
 /// If the file is invalid, or rows have labels and `data.labels` is empty: labels read from private
 /// records would reveal them.
 pub fn labels_and_shape(config: &config::Data) -> Result<(Vec<String>, Option<ImageShape>), Error> {
-    let first = match rows(config, Split::Train)?.and_then(|mut rows| rows.next()) {
-        Some(record) => record?,
-        None => return Ok((config.labels.clone(), None)),
-    };
+    let mut rows = rows(config, Split::Train)?.into_iter().flatten();
+    // The kind of the data is that of the first row with a record.
+    let first = rows.find(|row| !matches!(row, Ok(Record { content: Content::Missing, .. })));
+    let Some(first) = first.transpose()? else { return Ok((config.labels.clone(), None)) };
+    let task = config.task()?;
     let (image, default) = match first.content {
-        Content::Text { .. } => return Ok((config.labels.clone(), None)),
+        Content::Text { .. } => match config.task {
+            Auto::Auto => return Ok((config.labels.clone(), None)),
+            Auto::Value(kind) => {
+                let message = format!(
+                    "expected \"auto\", because data.train has no labels; got {:?}",
+                    kind.name()
+                );
+                return Err(Error::config("data.task", message));
+            }
+        },
+        Content::Missing => return Ok((config.labels.clone(), None)),
         Content::Labelled { .. } => (None, public_labels(config)?),
-        Content::Image { height, width, channels, .. } => (
+        Content::Image { height, width, channels, label, .. } => (
             Some(ImageShape { height, width, channels }),
-            (0..10).map(|class| class.to_string()).collect(),
+            match label {
+                Label::None | Label::Index(_) => (0..10).map(|class| class.to_string()).collect(),
+                Label::Name(_) => public_labels(config)?,
+            },
         ),
     };
     let labels = if config.labels.is_empty() { default } else { config.labels.clone() };
-    if labels.len() < 2 {
+    let minimum = match task {
+        Task::Classification => 2,
+        Task::MultiLabel => 1,
+        Task::Regression { .. } if config.labels.is_empty() => return Ok((Vec::new(), image)),
+        Task::Regression { .. } => {
+            let message = "expected none, because data.task is \"regression\"; got some";
+            return Err(Error::config("data.labels", message));
+        }
+    };
+    if labels.len() < minimum {
         return Err(Error::config(
             "data.labels",
             format!(
-                "expected at least 2 classes, such as [\"0\", \"1\"], got {}; labels are not read \
-                 from private records, which they would reveal",
+                "expected at least {minimum} classes, such as [\"0\", \"1\"], got {}; labels are \
+                 not read from private records, which they would reveal",
                 labels.len()
             ),
         ));
@@ -132,10 +206,18 @@ pub fn labels_and_shape(config: &config::Data) -> Result<(Vec<String>, Option<Im
 /// Reads the labels of the validation data, if it is public.
 fn public_labels(config: &config::Data) -> Result<Vec<String>, Error> {
     let mut labels = BTreeSet::new();
-    if config.labels.is_empty() && config.publicity() == config::Publicity::Public {
+    let are_names = config.task != Auto::Value(TaskKind::Regression);
+    let are_public = config.publicity() == config::Publicity::Public;
+    if config.labels.is_empty() && are_names && are_public {
         for record in rows(config, Split::Validation)?.into_iter().flatten() {
-            if let Content::Labelled { label, .. } = record?.content {
-                labels.insert(label);
+            let (Content::Labelled { label, .. }
+            | Content::Image { label: Label::Name(label), .. }) = record?.content
+            else {
+                continue;
+            };
+            match config.task.or(TaskKind::Classification) {
+                TaskKind::MultiLabel => labels.extend(split_labels(&label).unwrap_or_default()),
+                TaskKind::Classification | TaskKind::Regression => _ = labels.insert(label),
             }
         }
     }
@@ -150,8 +232,18 @@ fn public_labels(config: &config::Data) -> Result<Vec<String>, Error> {
 /// If `data.max_length` is more than the model takes, or too small for any text.
 pub fn length_limit(config: &config::Data, model: &LoadedModel) -> Result<usize, Error> {
     let max_limit = model.max_tokens() + 1;
-    // With a lower limit no text is usable: a generated text has a first and a predicted token.
-    let min_limit = if model.generates_text() { 3 } else { 2 };
+    if config.max_chunks == 0 {
+        return Err(Error::config("data.max_chunks", "expected at least 1, got 0"));
+    }
+    // With a lower limit no text is usable: a target has at least one token after the prompt, and
+    // a text that is classified one beside the special tokens.
+    let min_limit = match &model.tokenizer {
+        Some(_) if model.generates_text() => {
+            model.preparation(&[], usize::MAX).prompt("")?.len() + 2
+        }
+        Some(tokenizer) => tokenizer.encode("", SpecialTokens::Add)?.len() + 2,
+        None => 2,
+    };
     match config.max_length {
         Auto::Value(limit) if limit < min_limit => Err(Error::config(
             "data.max_length",
@@ -189,8 +281,46 @@ pub struct DroppedCounts {
     pub too_long: u64,
     /// Rows with nothing to predict.
     pub empty: u64,
+    /// Rows without a value that is needed. Never among those that are declared public.
+    pub missing: u64,
     /// Rows over the limit of their person.
     pub over_limit: u64,
+    /// Rows of which only a part is used.
+    pub shortened: u64,
+    /// All rows of the file.
+    pub rows: u64,
+}
+
+impl DroppedCounts {
+    /// Warnings about rows that are not used; without their number, unless it is declared public.
+    pub(crate) fn warnings(&self, data: &config::Data, limit: usize) -> Vec<String> {
+        match data.dropped_rows {
+            DroppedRows::Public => {
+                let dropped = self.too_long + self.empty;
+                dropped_warning("data.train", dropped, self.rows, limit).into_iter().collect()
+            }
+            DroppedRows::Vacant if data.too_long == Auto::Value(TooLong::Drop) => vec![format!(
+                "warning: rows with {limit} tokens or more are not used (data.too_long = \
+                 \"drop\"); their number is private, and --show-left-out prints it"
+            )],
+            DroppedRows::Vacant => Vec::new(),
+        }
+    }
+}
+
+/// The share of rows without a record above which a warning is due.
+const MAX_DROPPED_SHARE: f64 = 0.05;
+
+/// Warns about public data of which many rows are not used.
+pub(crate) fn dropped_warning(key: &str, dropped: u64, rows: u64, limit: usize) -> Option<String> {
+    let share = dropped as f64 / rows as f64;
+    (share > MAX_DROPPED_SHARE).then(|| {
+        format!(
+            "warning: {key}: {:.1} % of the rows are not used, because they are empty or have \
+             {limit} tokens or more; see data.max_length and data.too_long",
+            100.0 * share
+        )
+    })
 }
 
 /// The training data, prepared for the curator.
@@ -213,8 +343,8 @@ pub struct TrainingData {
 /// persons are named, on the other rows of the same person. No person has more than one place if
 /// rows are combined, and not more than `rows_per_person` places with a record if they are separate.
 /// # Why
-/// Every row is pushed once. A person's limit counts that person's usable rows in the order of the
-/// file.
+/// Every row is pushed once, and a row without a value keeps its person. A person's limit counts
+/// that person's usable rows in the order of the file.
 /// # Checked by
 /// `unusable_rows_do_not_change_public_files`, `the_content_of_rows_does_not_change_public_files`,
 /// `places_depend_on_their_own_person_only`.
@@ -280,12 +410,14 @@ fn for_each_row(
         let chunk = rows.by_ref().take(CHUNK_ROWS).collect::<data::Result<Vec<Record>>>()?;
         let prepared: Vec<_> =
             chunk.par_iter().map(|record| prepare(preparation, record, data)).collect();
+        dropped.rows += chunk.len() as u64;
         for (record, prepared) in chunk.iter().zip(prepared) {
             let mut person =
                 person(data, record)?.map(|name| persons.entry(name.into()).or_default());
             match prepared? {
                 // Only usable rows count towards a person's limit, in the order of the file.
-                Ok(example) if within_limit(data, person.as_deref_mut()) => {
+                Ok((example, whole)) if within_limit(data, person.as_deref_mut()) => {
+                    dropped.shortened += u64::from(!whole);
                     push(person, Some(example))?;
                 }
                 Ok(_) => {
@@ -296,8 +428,10 @@ fn for_each_row(
                     match unusable {
                         Unusable::TooLong => dropped.too_long += 1,
                         Unusable::Empty => dropped.empty += 1,
+                        Unusable::Missing => dropped.missing += 1,
                     }
-                    if data.dropped_rows == DroppedRows::Vacant {
+                    // Rows without a value are not among those that are declared public.
+                    if data.dropped_rows == DroppedRows::Vacant || unusable == Unusable::Missing {
                         push(person, None)?;
                     }
                 }
@@ -305,30 +439,6 @@ fn for_each_row(
         }
     }
     Ok(dropped)
-}
-
-/// Adds a place to a digest.
-///
-/// An example is added with the lengths of its parts, a vacant place as a length that no example
-/// has.
-fn update_digest(hasher: &mut Sha256, place: Option<&Example>) {
-    let Some(example) = place else { return hasher.update(u64::MAX.to_le_bytes()) };
-    let mut add = |words: &mut dyn ExactSizeIterator<Item = u32>| {
-        hasher.update((words.len() as u64).to_le_bytes());
-        words.for_each(|word| hasher.update(word.to_le_bytes()));
-    };
-    // The number of parts, in one word.
-    add(&mut std::iter::once(example.parts().len() as u32));
-    for part in example.parts() {
-        match &part.input {
-            Input::Tokens(tokens) => add(&mut tokens.iter().copied()),
-            Input::Features(values) => add(&mut values.iter().map(|x| x.to_bits())),
-        }
-        match &part.target {
-            Target::Next(tokens) => add(&mut tokens.iter().copied()),
-            Target::Class(class) => add(&mut std::iter::once(*class)),
-        }
-    }
 }
 
 /// Reads the first usable examples of the training data.
@@ -347,7 +457,8 @@ pub fn first_examples(
         if examples.len() == count {
             break;
         }
-        examples.extend(prepare(preparation, &record?, &config.data)?.ok());
+        let prepared = prepare(preparation, &record?, &config.data)?;
+        examples.extend(prepared.ok().map(|(example, _)| example));
     }
     if examples.is_empty() {
         return Err(Error::Rows {
@@ -365,7 +476,9 @@ fn person<'a>(data: &config::Data, record: &'a Record) -> Result<Option<&'a str>
         (Some(_), Some(person)) => Ok(Some(person)),
         (Some(column), None) => Err(Error::Rows {
             place: format!("{}, line {}", data.train, record.line),
-            message: format!("column {column:?} is empty; expected the name of a person"),
+            message: format!(
+                "column {column:?} (data.group) is empty; expected the name of a person"
+            ),
         }),
     }
 }
@@ -387,43 +500,81 @@ fn within_limit(data: &config::Data, person: Option<&mut Person>) -> bool {
 }
 
 /// Why a row cannot be a record.
+#[derive(Clone, Copy, PartialEq)]
 enum Unusable {
     TooLong,
     Empty,
+    Missing,
 }
 
 /// Prepares the example of a row with its views, unless it is too long or empty.
+///
+/// Also returns whether all of the row is used.
 fn prepare(
     preparation: &Preparation<'_>,
     record: &Record,
     data: &config::Data,
-) -> Result<Result<Example, Unusable>, Error> {
+) -> Result<Result<(Example, bool), Unusable>, Error> {
     let refuse = |message: &str| {
         let place = format!("{}, line {}", data.train, record.line);
         Err(Error::Rows { place, message: message.into() })
     };
+    if record.content == Content::Missing {
+        return Ok(Err(Unusable::Missing));
+    }
     match preparation.example_of_views(record, data.views)? {
-        Prepared::Example(example) => Ok(Ok(example)),
+        Prepared::Example(example) => Ok(Ok((example, true))),
+        Prepared::Shortened(example) => Ok(Ok((example, false))),
         Prepared::TooLong => Ok(Err(Unusable::TooLong)),
         Prepared::Empty => Ok(Err(Unusable::Empty)),
-        Prepared::UnknownLabel => refuse("expected a label of data.labels, got another"),
-        Prepared::WrongKind(expected) => {
-            refuse(&format!("expected {expected}, which is what the model reads"))
-        }
+        Prepared::InvalidLabel(expected) => refuse(&format!("expected {expected}, got another")),
+        Prepared::WrongKind(expected) => refuse(&format!("expected {expected}")),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use data::ModelInput;
+    use data::{CausalInput, LongTexts, ModelInput, Prompt};
+    use engine::Input;
     use text::Tokenizer;
+
+    /// The number of rows without a value is private, also if dropped rows are public.
+    #[test]
+    fn a_public_warning_does_not_count_missing_values() {
+        let data = config::Data { dropped_rows: DroppedRows::Public, ..config::Data::default() };
+        let warnings = |counts: DroppedCounts| counts.warnings(&data, 40);
+        let few = DroppedCounts { empty: 1, rows: 100, ..DroppedCounts::default() };
+        assert!(warnings(few).is_empty());
+        assert!(warnings(DroppedCounts { missing: 60, ..few }).is_empty());
+        let many = DroppedCounts { empty: 10, ..few };
+        assert_eq!(warnings(many).len(), 1);
+        assert_eq!(warnings(DroppedCounts { missing: 60, ..many }), warnings(many));
+    }
 
     /// The place of a row, and its tokens if it is used.
     type PlacedRow = (usize, Option<Vec<u32>>);
 
     /// The place and the tokens of each row of a file with these rows.
     fn placed_rows(rows: &str, data: &str) -> (Vec<PlacedRow>, DroppedCounts) {
+        let (rows, dropped) = read_rows(rows, data, LongTexts::DROP);
+        let tokens = |(place, example): (usize, Option<Example>)| {
+            (place, example.map(|example| tokens(&example)))
+        };
+        (rows.into_iter().map(tokens).collect(), dropped)
+    }
+
+    /// The example of each place of a file with these rows.
+    fn placed_examples(rows: &str, data: &str, long_texts: LongTexts) -> Vec<Option<Example>> {
+        let (rows, _) = read_rows(rows, data, long_texts);
+        rows.into_iter().map(|(_, example)| example).collect()
+    }
+
+    fn read_rows(
+        rows: &str,
+        data: &str,
+        long_texts: LongTexts,
+    ) -> (Vec<(usize, Option<Example>)>, DroppedCounts) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("people.jsonl");
         std::fs::write(&path, rows).unwrap();
@@ -432,13 +583,20 @@ mod tests {
         config.data.train = path.to_string_lossy().into_owned();
         let tokenizer = Tokenizer::train(["a b c"].into_iter(), 258, &["<bos>", "<eos>"]).unwrap();
         let preparation = Preparation {
-            input: ModelInput::Causal { tokenizer: &tokenizer, begin: 0, end: 1 },
+            input: ModelInput::Causal(CausalInput {
+                tokenizer: &tokenizer,
+                prompt: &Prompt::Paper,
+                begin: 0,
+                end: 1,
+            }),
+            task: Task::Classification,
             labels: &[],
             limit: 30,
+            long_texts,
         };
         let mut all = Vec::new();
         let dropped = for_each_row(&config, &preparation, &mut |place, example| {
-            all.push((place, example.map(|example| tokens(&example))));
+            all.push((place, example));
             Ok(())
         });
         (all, dropped.unwrap())
@@ -504,7 +662,8 @@ mod tests {
         let rows =
             [row("x", "one"), row("x", LONG), row("x", "two"), row("x", "three"), row("y", "four")]
                 .concat();
-        let expected = DroppedCounts { too_long: 1, empty: 0, over_limit: 1 };
+        let expected =
+            DroppedCounts { too_long: 1, over_limit: 1, rows: 5, ..DroppedCounts::default() };
         let occupied = |data: &str| {
             let (places, dropped) = places(&rows, data);
             assert_eq!(dropped, expected);
@@ -547,6 +706,35 @@ mod tests {
         // Declared public, unusable rows and persons without other rows have no place.
         let (public, _) = used("group = \"who\"\ndropped_rows = \"public\"");
         assert_eq!(public, [(0, true), (1, true), (0, true), (0, true)]);
+    }
+
+    /// Without a limit, every row of every person takes part.
+    #[test]
+    fn all_rows_of_persons_are_used() {
+        let rows: String = (0..600).map(|i| row(&format!("p{}", i * 7 % 200), "fine")).collect();
+        for unit in ["auto", "person"] {
+            let data = format!("group = \"who\"\n[privacy]\nunit = \"{unit}\"");
+            let (rows, dropped) = placed_rows(&rows, &data);
+            assert_eq!(rows.iter().filter(|(_, tokens)| tokens.is_some()).count(), 600);
+            assert_eq!(rows.iter().map(|(place, _)| place).collect::<BTreeSet<_>>().len(), 200);
+            assert_eq!(dropped, DroppedCounts { rows: 600, ..DroppedCounts::default() });
+        }
+    }
+
+    /// A row that is cut or divided into chunks changes its own place only.
+    #[test]
+    fn long_rows_change_their_own_place_only() {
+        let file = |text: &str| {
+            (0..9).map(|i| row("x", if i == 4 { text } else { "fine" })).collect::<String>()
+        };
+        let reference = placed_examples(&file("short"), "", LongTexts::default());
+        for length in 1..60 {
+            let places = placed_examples(&file(&"far ".repeat(length)), "", LongTexts::default());
+            assert_eq!(places.len(), 9);
+            for (i, (place, expected)) in places.iter().zip(&reference).enumerate() {
+                assert!(place.is_some() && (i == 4 || place == expected), "{length} {i}");
+            }
+        }
     }
 
     /// The parts of one example are not the parts of several examples.

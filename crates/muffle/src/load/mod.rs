@@ -2,5 +2,10 @@
 
 pub mod corpus;
 pub mod data;
+pub(crate) mod digest;
 mod features;
+mod image_preset;
+mod lora;
 pub mod model;
+mod task;
+mod template;

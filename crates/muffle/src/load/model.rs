@@ -6,16 +6,19 @@ use crate::device::device;
 use crate::hub;
 use crate::load::corpus;
 use crate::load::data::Split;
-use crate::load::features;
-use data::{ModelInput, Preparation, Scattering, Views};
+use crate::load::image_preset::{ImagePreset, new_image_model};
+use crate::load::{features, lora, task, template};
+use crate::run::folder;
+use data::{
+    CausalInput, LongTexts, ModelInput, Preparation, Prompt, Scattering, Task, Template, Views,
+};
 use engine::Combination;
 use model::Network;
-use model::activation::Activation;
 use model::hf::{self, Architecture};
 use model::patches::ImageShape;
-use model::{Checkpoint, Cnn, InputShape, Lora, Preset};
+use model::{Checkpoint, InputShape, Lora, NewHead, Preset};
 use protocol::Params;
-use serde_json::{Value, json};
+use serde_json::Value;
 use std::path::{Path, PathBuf};
 use text::Tokenizer;
 
@@ -34,17 +37,22 @@ pub struct LoadedModel {
     pub tokenizer_folder: Option<PathBuf>,
     /// The features of images that the model takes; `None` for pixels or texts.
     features: Option<Scattering>,
-    task: ModelTask,
+    /// The template of texts with a source.
+    prompt: Prompt,
+    /// How texts that are too long are prepared.
+    long_texts: LongTexts,
+    kind: ModelKind,
+    task: Task,
 }
 
-/// The task of a model.
+/// The kind of a model.
 #[derive(Clone, Copy, Debug)]
-enum ModelTask {
+enum ModelKind {
     /// Generates text; `begin` and `end` are tokens.
     Causal { begin: u32, end: u32 },
-    /// Classifies texts.
+    /// Classifies texts, or predicts a number for each.
     TextClassifier,
-    /// Classifies images or their features, of this many elements.
+    /// The same for images or their features, of this many elements.
     ImageClassifier { elements: usize },
 }
 
@@ -80,7 +88,7 @@ impl LoadedModel {
                 return refuse("data.combine is \"sum\", and the mean of all views is trained on");
             }
         }
-        let model = Self::load(config, data, features.as_ref(), report)?;
+        let model = Self::load(config, data, features.as_ref(), Some(config.data.task()?), report)?;
         if features.is_none() && model.features.is_some() {
             return Err(features::missing());
         }
@@ -88,10 +96,13 @@ impl LoadedModel {
     }
 
     /// Loads or creates a model. New models, and models without their own, take `features`.
+    ///
+    /// Without a task, that of the model's files is taken.
     fn load(
         config: &Config,
         data: DataProperties<'_>,
         features: Option<&Scattering>,
+        task: Option<Task>,
         report: &mut dyn FnMut(&str),
     ) -> Result<Self, Error> {
         let options = &config.model;
@@ -125,7 +136,8 @@ impl LoadedModel {
         };
         let (mut checkpoint, tokenizer, folder) = match locate(&options.source, report)? {
             ModelLocation::Images(preset) => {
-                (new_image_model(preset, data, features, options.seed)?, None, None)
+                let task = task.unwrap_or_default();
+                (new_image_model(preset, data, features, task, options.seed)?, None, None)
             }
             ModelLocation::Preset(_) if features.is_some() => return Err(features::text_model()),
             ModelLocation::Preset(preset) => {
@@ -146,8 +158,12 @@ impl LoadedModel {
                 (new_model(preset, &tokenizer, lora, options.seed)?, Some(tokenizer), folder)
             }
             ModelLocation::Folder(folder) => {
-                let checkpoint =
-                    Checkpoint::open_with_classes(&folder, lora, options.seed, data.labels.len())?;
+                let new_head = |task: Task| NewHead {
+                    outputs: task.outputs(data.labels.len()),
+                    loss: task::loss(task),
+                };
+                let new_head = task.map(new_head).filter(|head| head.outputs > 0);
+                let checkpoint = Checkpoint::open_with_head(&folder, lora, options.seed, new_head)?;
                 match given_tokenizer {
                     Some((tokenizer, folder)) => (checkpoint, Some(tokenizer), folder),
                     None if matches!(checkpoint.config.architecture, Architecture::Cnn(_)) => {
@@ -157,6 +173,16 @@ impl LoadedModel {
                 }
             }
         };
+        lora::check_rank(&checkpoint, options.lora_rank)?;
+        let new: Vec<&str> = checkpoint
+            .initialized
+            .iter()
+            .filter(|name| model::is_head(name) && is_pretrained(&options.source))
+            .map(String::as_str)
+            .collect();
+        if !new.is_empty() {
+            report(&format!("the model's files lack {}, which are new", new.join(", ")));
+        }
         if options.own_head {
             if options.lora_rank > 0 {
                 return Err(Error::config(
@@ -175,7 +201,10 @@ impl LoadedModel {
         if let Some(features) = features {
             features::store(&mut checkpoint.config, features)?;
         }
-        name_classes(&mut checkpoint.config, data.labels);
+        if let Some(task) = task {
+            task::store(&mut checkpoint.config, task)?;
+        }
+        task::name_classes(&mut checkpoint.config, data.labels);
         Self::new(checkpoint, tokenizer, folder, config)
     }
 
@@ -184,15 +213,11 @@ impl LoadedModel {
     /// # Errors
     /// If its files are invalid.
     pub fn open_for_inference(source: &str, report: &mut dyn FnMut(&str)) -> Result<Self, Error> {
-        let path = Path::new(source).join("model");
-        let source = if path.join("config.json").is_file() {
-            path.to_string_lossy().into_owned()
-        } else {
-            source.into()
-        };
         let mut config = Config::default();
-        config.model.source = source;
-        Self::load(&config, DataProperties::default(), None, report)
+        config.model.source = folder::model_source(source)?;
+        // All of a text is evaluated.
+        config.data.max_chunks = usize::MAX;
+        Self::load(&config, DataProperties::default(), None, None, report)
     }
 
     fn new(
@@ -207,14 +232,28 @@ impl LoadedModel {
             options.lora_rank == 0
                 || name.contains(".lora_")
                 || options.also_train.iter().any(|part| name.contains(part.as_str()))
-                || name.starts_with("classifier.") && new_tensors.iter().any(|new| new == name)
+                || model::is_head(name) && new_tensors.iter().any(|new| new == name)
         };
-        let (model_config, mut network, params) = checkpoint.network(device(), trained)?;
+        let (mut model_config, mut network, params) = checkpoint.network(device(), trained)?;
         if params.is_empty() {
-            return Err(Error::config(
-                "model.lora_on",
-                "no weight of the model has such a name; nothing would be trained",
-            ));
+            return Err(match options.lora_on.is_empty() {
+                true => Error::config(
+                    "model.lora_rank",
+                    format!(
+                        "expected 0, because {} has no weights that take low-rank adapters, and \
+                         nothing would be trained; got {}",
+                        options.source, options.lora_rank
+                    ),
+                ),
+                false => Error::config(
+                    "model.lora_on",
+                    format!(
+                        "no weight of the model has a name with one of {:?}; nothing would be \
+                         trained",
+                        options.lora_on
+                    ),
+                ),
+            });
         }
         if options.recompute {
             network.set_activations(model::Activations::Recompute);
@@ -223,7 +262,8 @@ impl LoadedModel {
         if let Some(features) = &features {
             features::check_input(features, network.graph().input())?;
         }
-        let task = find_task(&model_config, &network, tokenizer.as_ref())?;
+        let kind = find_kind(&model_config, &network, tokenizer.as_ref())?;
+        let task = task::stored(&model_config)?;
         if let (Some(tokenizer), InputShape::Tokens { vocab, .. }) =
             (&tokenizer, network.graph().input())
             && tokenizer.vocab_size() > vocab
@@ -236,6 +276,19 @@ impl LoadedModel {
                 ),
             ));
         }
+        let given = config.data.template.given();
+        let prompt = match kind {
+            ModelKind::Causal { .. } => {
+                let template = match given {
+                    Some(template) => template.clone(),
+                    None => template::stored(&model_config)?.unwrap_or_default(),
+                };
+                template::store(&mut model_config, &template);
+                template::prompt(&template, tokenizer_folder.as_deref())?
+            }
+            _ if given.is_some() => return Err(template::not_causal()),
+            _ => Prompt::default(),
+        };
         Ok(Self {
             config: model_config,
             network,
@@ -243,24 +296,52 @@ impl LoadedModel {
             tokenizer,
             tokenizer_folder,
             features,
+            prompt,
+            long_texts: config.data.long_texts(),
+            kind,
             task,
         })
     }
 
     /// The preparation of records for this model. Texts must have fewer than `limit` tokens.
     pub fn preparation<'a>(&'a self, labels: &'a [String], limit: usize) -> Preparation<'a> {
-        let input = match (self.task, &self.tokenizer) {
-            (ModelTask::Causal { begin, end }, Some(tokenizer)) => {
-                ModelInput::Causal { tokenizer, begin, end }
+        let input = match (self.kind, &self.tokenizer) {
+            (ModelKind::Causal { begin, end }, Some(tokenizer)) => {
+                ModelInput::Causal(CausalInput { tokenizer, prompt: &self.prompt, begin, end })
             }
-            (ModelTask::TextClassifier, Some(tokenizer)) => ModelInput::Classifier { tokenizer },
-            (ModelTask::ImageClassifier { elements }, _) => {
+            (ModelKind::TextClassifier, Some(tokenizer)) => ModelInput::Classifier { tokenizer },
+            (ModelKind::ImageClassifier { elements }, _) => {
                 ModelInput::Images { elements, features: self.features.as_ref() }
             }
             // A model of texts without a tokenizer is refused when it is loaded.
             (_, None) => ModelInput::Images { elements: 0, features: None },
         };
-        Preparation { input, labels, limit }
+        Preparation { input, task: self.task, labels, limit, long_texts: self.long_texts }
+    }
+
+    /// The preparation of prompts, which leaves room for a text of up to `new_tokens` tokens.
+    ///
+    /// Half of the tokens that the model takes are left to a prompt in any case.
+    pub fn prompt_preparation(&self, new_tokens: usize) -> Preparation<'_> {
+        let max_tokens = self.max_tokens();
+        self.preparation(&[], max_tokens + 1 - new_tokens.min(max_tokens / 2))
+    }
+
+    /// Replaces the template of texts with a source, for evaluation and generation.
+    ///
+    /// # Errors
+    /// If the model does not generate text, or has no usable chat template.
+    pub fn set_template(&mut self, template: &Template) -> Result<(), Error> {
+        if !self.generates_text() {
+            return Err(template::not_causal());
+        }
+        self.prompt = template::prompt(template, self.tokenizer_folder.as_deref())?;
+        Ok(())
+    }
+
+    /// Returns the target in a generated text: without the text of the template around it.
+    pub fn generated_target<'a>(&self, text: &'a str) -> &'a str {
+        self.prompt.target(text)
     }
 
     /// The maximum number of tokens of a text.
@@ -271,15 +352,35 @@ impl LoadedModel {
         }
     }
 
+    /// What the model predicts of a row with a label.
+    pub fn task(&self) -> Task {
+        self.task
+    }
+
+    /// Height, width and channels of the images that the model takes; empty for texts.
+    ///
+    /// Images are scaled to it (`data.image_size`).
+    pub fn image_size(&self) -> Vec<usize> {
+        let size = match (&self.features, &self.config.architecture) {
+            (Some(features), _) => features.image_shape().to_vec(),
+            (None, Architecture::Cnn(cnn)) => {
+                vec![cnn.image.height, cnn.image.width, cnn.image.channels]
+            }
+            _ => Vec::new(),
+        };
+        // Images of other numbers of channels are not scaled.
+        if matches!(size[..], [.., 1 | 3]) { size } else { Vec::new() }
+    }
+
     /// Whether the model generates text.
     pub fn generates_text(&self) -> bool {
-        matches!(self.task, ModelTask::Causal { .. })
+        matches!(self.kind, ModelKind::Causal { .. })
     }
 
     /// The tokens that end a generated text.
     pub fn stop_tokens(&self) -> Vec<u32> {
-        match self.task {
-            ModelTask::Causal { end, .. } => {
+        match self.kind {
+            ModelKind::Causal { end, .. } => {
                 let mut tokens = token_ids(&self.config, "eos_token_id");
                 if !tokens.contains(&end) {
                     tokens.push(end);
@@ -308,40 +409,6 @@ enum ModelLocation {
     Preset(Preset),
     Images(ImagePreset),
     Folder(PathBuf),
-}
-
-/// A new classifier of images.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ImagePreset {
-    /// Three convolutions with group normalization.
-    Cnn,
-    /// A linear classifier.
-    Linear,
-    /// Two convolutions on features.
-    ///
-    /// The network that Tramèr and Boneh (2021) use on scattering features of CIFAR-10.
-    ScatterCnn,
-}
-
-impl ImagePreset {
-    const ALL: [Self; 3] = [Self::Cnn, Self::Linear, Self::ScatterCnn];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Cnn => "cnn",
-            Self::Linear => "linear",
-            Self::ScatterCnn => "scatter-cnn",
-        }
-    }
-
-    fn architecture(self, image: ImageShape, classes: usize) -> Cnn {
-        let (stages, activation, groups) = match self {
-            Self::Cnn => (vec![32, 64, 64], Activation::Relu, 8),
-            Self::Linear => (vec![], Activation::Relu, 0),
-            Self::ScatterCnn => (vec![64, 64], Activation::Tanh, 0),
-        };
-        Cnn { image, stages, activation, groups, global_pooling: self == Self::Cnn, classes }
-    }
 }
 
 /// Locates a model: a folder, else a preset, else a model of the hub.
@@ -384,6 +451,11 @@ pub(crate) fn is_pretrained(source: &str) -> bool {
     matches!(locate_here(source), None | Some(ModelLocation::Folder(_)))
 }
 
+/// Whether a source is the name of a model of the hub.
+pub(crate) fn is_hub_model(source: &str) -> bool {
+    locate_here(source).is_none()
+}
+
 /// Creates a new model of a preset, with as many tokens as the tokenizer has.
 fn new_model(
     preset: Preset,
@@ -411,52 +483,9 @@ fn new_model(
 fn corpus_tokenizer() -> Result<Tokenizer, Error> {
     let texts: Vec<String> = corpus::pairs(Split::Validation, 4000)
         .into_iter()
-        .flat_map(|pair| [format!(" {} ", pair.source), format!(" {} ", pair.target)])
+        .map(|pair| format!("{}\n{}", pair.source, pair.target))
         .collect();
     Ok(Tokenizer::train(texts.iter().map(String::as_str), 1024, &["<bos>", "<eos>"])?)
-}
-
-/// Creates a new classifier for the images of the data, or for their features.
-fn new_image_model(
-    preset: ImagePreset,
-    data: DataProperties<'_>,
-    features: Option<&Scattering>,
-    seed: u64,
-) -> Result<Checkpoint, Error> {
-    let Some(image) = data.image else {
-        return Err(Error::config(
-            "model.source",
-            format!(
-                "expected a model of texts, because data.train has no images; got {:?}",
-                preset.name()
-            ),
-        ));
-    };
-    if preset == ImagePreset::ScatterCnn && features.is_none() {
-        return Err(Error::config(
-            "data.features",
-            "expected \"scattering\", because model.source is \"scatter-cnn\"; got \"none\"",
-        ));
-    }
-    let image = features.map_or(image, |features| {
-        let [height, width, channels] = features.shape();
-        ImageShape { height, width, channels }
-    });
-    let cnn = preset.architecture(image, data.labels.len());
-    Ok(Checkpoint::new(hf::Config::new(Architecture::Cnn(cnn)), None, seed)?)
-}
-
-/// Writes the names of the classes into the model's configuration.
-fn name_classes(config: &mut hf::Config, labels: &[String]) {
-    if labels.is_empty() {
-        return;
-    }
-    let names =
-        labels.iter().enumerate().map(|(class, label)| (class.to_string(), json!(label))).collect();
-    let ids =
-        labels.iter().enumerate().map(|(class, label)| (label.clone(), json!(class))).collect();
-    config.other_keys.insert("id2label".into(), Value::Object(names));
-    config.other_keys.insert("label2id".into(), Value::Object(ids));
 }
 
 /// The token ids under a key of the model's configuration: one, several or none.
@@ -469,14 +498,14 @@ fn token_ids(config: &hf::Config, key: &str) -> Vec<u32> {
     }
 }
 
-/// Determines the task of a model from its input and its architecture.
-fn find_task(
+/// Determines the kind of a model from its input and its architecture.
+fn find_kind(
     config: &hf::Config,
     network: &dyn Network,
     tokenizer: Option<&Tokenizer>,
-) -> Result<ModelTask, Error> {
+) -> Result<ModelKind, Error> {
     if let InputShape::Features(elements) = network.graph().input() {
-        return Ok(ModelTask::ImageClassifier { elements });
+        return Ok(ModelKind::ImageClassifier { elements });
     }
     let Some(tokenizer) = tokenizer else {
         return Err(Error::config(
@@ -485,7 +514,7 @@ fn find_task(
         ));
     };
     if matches!(config.architecture, Architecture::Bert(_)) {
-        return Ok(ModelTask::TextClassifier);
+        return Ok(ModelKind::TextClassifier);
     }
     let first = |key: &str, names: &[&str]| {
         token_ids(config, key)
@@ -496,7 +525,7 @@ fn find_task(
     let end = first("eos_token_id", &["</s>", "<eos>", "<|endoftext|>"]);
     let begin = first("bos_token_id", &["<s>", "<bos>", "<|endoftext|>"]).or(end);
     match (begin, end.or(begin)) {
-        (Some(begin), Some(end)) => Ok(ModelTask::Causal { begin, end }),
+        (Some(begin), Some(end)) => Ok(ModelKind::Causal { begin, end }),
         _ => Err(Error::config(
             "model.source",
             "neither config.json (eos_token_id) nor the tokenizer has a token that ends a text",

@@ -3,8 +3,11 @@
 //! Calibration and training use the same numbers: steps are integers throughout. The optimizer
 //! announces its queries, which determine the cost of the run.
 
+pub mod estimate;
+pub mod recommend;
+
 use crate::Error;
-use crate::config::{Auto, Config, PersonRows};
+use crate::config::{Auto, Config, PersonRows, ProtectedUnit};
 use accounting::{
     Accountant, Budget, Composition, Delta, Epsilon, Guarantee, Ledger, Sampling, SamplingMethod,
     Sigma, Unit, calibrate,
@@ -50,6 +53,9 @@ pub type OptimizerFactory = dyn Fn(&Setting<'_>) -> Result<Optimizer, Refused>;
 /// The default ε of a private run.
 pub const EPSILON: f64 = 8.0;
 
+/// The default number of epochs.
+pub const EPOCHS: f64 = 3.0;
+
 impl Plan {
     /// Checks a configuration as far as possible without data.
     ///
@@ -57,14 +63,56 @@ impl Plan {
     /// If it is invalid.
     pub fn check(config: &Config) -> Result<(), Error> {
         config.evaluation.check(config.data.publicity())?;
+        check_steps(config)?;
         if config.privacy.accountant == Accountant::Gdp {
             return Err(Error::config(
                 "privacy.accountant",
                 "expected best, pld or rdp; got gdp, which is an estimate and not a guarantee",
             ));
         }
-        if config.privacy.epsilon.given().and(config.privacy.sigma.given()).is_some() {
-            return Err(Error::config("privacy", "expected epsilon or sigma, not both"));
+        let privacy = &config.privacy;
+        if privacy.epsilon.given().and(privacy.sigma.given()).is_some() {
+            return Err(Error::config(
+                "privacy",
+                "expected epsilon or sigma, not both: the noise follows from ε, or ε from the noise",
+            ));
+        }
+        for (key, value) in [("privacy.epsilon", privacy.epsilon), ("privacy.sigma", privacy.sigma)]
+        {
+            if let Auto::Value(value) = value
+                && !(value > 0.0 && value < f64::INFINITY)
+            {
+                return Err(Error::config(
+                    key,
+                    format!("expected a finite number greater than 0, got {value}"),
+                ));
+            }
+        }
+        if let Auto::Value(delta) = privacy.delta
+            && !(delta > 0.0 && delta < 1.0)
+        {
+            return Err(Error::config(
+                "privacy.delta",
+                format!("expected a number greater than 0 and less than 1, got {delta}"),
+            ));
+        }
+        match (config.privacy.unit, &config.data.group) {
+            (Auto::Value(ProtectedUnit::Person), None) => {
+                return Err(Error::config(
+                    "privacy.unit",
+                    "\"person\" needs the column that names the person of a row; set data.group",
+                ));
+            }
+            (Auto::Value(ProtectedUnit::Record), Some(column)) => {
+                return Err(Error::config(
+                    "privacy.unit",
+                    format!(
+                        "\"record\" contradicts data.group = {column:?}, which protects all rows \
+                         of a person; remove one of the two"
+                    ),
+                ));
+            }
+            _ => {}
         }
         if config.data.group.is_some() {
             match (config.data.rows_per_person, config.data.person_rows) {
@@ -183,7 +231,7 @@ impl Plan {
             build(&Setting { tensors, params, lot_size, steps, sigma, origin, seed })
         };
         let events = |sigma: Multipliers| events(&optimizer(sigma)?, steps, sampling);
-        let delta = Delta::new(config.privacy.delta.or(0.1 / records as f64))?;
+        let delta = delta(config, records)?;
         let unit = config.unit();
         let accountant = config.privacy.accountant;
         let (sigma, budget) = match (config.privacy.sigma, config.privacy.epsilon) {
@@ -215,6 +263,22 @@ impl Plan {
             events,
             price: Some(price),
         })
+    }
+
+    /// The standard deviation of the noise in the mean of a lot, divided by the clip bound: σ/B.
+    ///
+    /// This is the noise that a step sees, per element. σ alone is not: it is the noise of a sum.
+    pub fn noise_in_mean(&self) -> f64 {
+        self.sigma.gradient / self.lot_size()
+    }
+
+    /// The size of the noise that is left if the gradients of all steps are averaged, divided by
+    /// the largest possible size of a mean of clipped gradients.
+    ///
+    /// For `elements` trained parameters the noise of a step has about the norm √d σC/B, and that
+    /// of a mean over T steps √d σC/(B √T). The mean of clipped gradients has at most the norm C.
+    pub fn noise_to_signal(&self, elements: usize) -> f64 {
+        self.noise_in_mean() * (elements as f64 / self.steps as f64).sqrt()
     }
 
     /// The public lot size.
@@ -306,6 +370,33 @@ fn events(optimizer: &Optimizer, steps: u64, sampling: Sampling) -> Result<Compo
     Ok(all)
 }
 
+/// Returns δ, configured or 1/(10 N).
+///
+/// # Claim
+/// A run whose δ is not below 1/N is refused.
+///
+/// # Why
+/// A mechanism that publishes one random record satisfies (0, 1/N): such a promise protects no
+/// single record.
+///
+/// # Checked by
+/// `a_delta_of_one_record_is_refused`
+fn delta(config: &Config, records: usize) -> Result<Delta, Error> {
+    let one_record = 1.0 / records as f64;
+    let delta = config.privacy.delta.or(0.1 * one_record);
+    if delta < one_record {
+        return Ok(Delta::new(delta)?);
+    }
+    Err(Error::config(
+        "privacy.delta",
+        format!(
+            "expected less than 1/N = {one_record:.3e} for {records} records, got {delta}: a \
+             mechanism that publishes one random record would keep such a promise; \"auto\" is \
+             1/(10 N)"
+        ),
+    ))
+}
+
 /// Returns the lot size, configured or by default.
 fn lot_size(config: &Config, records: usize) -> Result<u64, Error> {
     // 2 √N, at most 1024.
@@ -316,20 +407,33 @@ fn lot_size(config: &Config, records: usize) -> Result<u64, Error> {
     }
     Err(Error::config(
         "training.lot_size",
-        format!("expected at least 1 and at most the {records} records, got {lot}"),
+        format!("expected at least 1 and at most {records}, the number of records; got {lot}"),
     ))
+}
+
+/// Checks steps and epochs as far as possible without the number of records.
+fn check_steps(config: &Config) -> Result<(), Error> {
+    match (config.training.steps, config.training.epochs) {
+        (Auto::Value(_), Auto::Value(_)) => {
+            Err(Error::config("training", "expected steps or epochs, not both; remove one"))
+        }
+        (Auto::Value(0), _) => Err(Error::config("training.steps", "expected at least 1, got 0")),
+        (_, Auto::Value(epochs)) if !(epochs > 0.0 && epochs < f64::INFINITY) => {
+            Err(Error::config(
+                "training.epochs",
+                format!("expected a finite number greater than 0, got {epochs}"),
+            ))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Returns the number of steps, configured or from the number of epochs.
 fn steps(config: &Config, records: usize, lot: u64) -> Result<u64, Error> {
     match (config.training.steps, config.training.epochs) {
-        (Auto::Value(_), Auto::Value(_)) => {
-            Err(Error::config("training", "expected steps or epochs, not both"))
-        }
-        (Auto::Value(0), _) => Err(Error::config("training.steps", "expected at least 1, got 0")),
         (Auto::Value(steps), _) => Ok(steps),
         (Auto::Auto, epochs) => {
-            let epochs = epochs.or(3.0);
+            let epochs = epochs.or(EPOCHS);
             let steps = (epochs * records as f64 / lot as f64).round();
             if (1.0..1e12).contains(&steps) {
                 Ok(steps as u64)

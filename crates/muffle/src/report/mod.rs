@@ -1,6 +1,7 @@
 //! The privacy statement and the report of a run.
 
 pub mod digits;
+pub mod model_card;
 pub mod number;
 pub mod page;
 pub mod statement;
@@ -84,7 +85,8 @@ pub fn page(folder: &Folder) -> Result<Page, Error> {
     let statement = Statement::of_run(folder.path())?;
     let entries = history::read(folder, u64::MAX)?;
     let marking = config.data.publicity().into();
-    let data = config.data.train.rsplit(['/', '\\']).next().unwrap_or_default();
+    let path = config.data.train.trim_end_matches(['/', '\\']);
+    let data = path.rsplit(['/', '\\']).next().unwrap_or_default();
     Ok(Page {
         title: format!("{} on {data}", config.optimizer.name()),
         headline: headline(&statement),
@@ -150,6 +152,13 @@ fn figures(metrics: &Metrics, statement: &Statement, marking: Marking) -> Vec<Fi
             metrics.best_accuracy.map(|share| 100.0 * share),
             1,
         ),
+        metric("macro-F1", metrics.macro_f1, 4),
+        metric("micro-F1", metrics.micro_f1, 4),
+        metric("AUROC", metrics.auroc, 4),
+        metric("RMSE", metrics.rmse, 4),
+        metric(&best_name("RMSE", metrics.best_rmse_step), metrics.best_rmse, 4),
+        metric("MAE", metrics.mae, 4),
+        metric("R²", metrics.r2, 4),
         metric("BLEU", metrics.bleu, 2),
         metric(&best_name("BLEU", metrics.best_bleu_step), metrics.best_bleu, 2),
         metric("ROUGE-L", metrics.rouge_l, 2),
@@ -184,13 +193,20 @@ fn charts(
     };
     let mut nll = curve("validation", &|entry| entry.nll);
     nll[0].highlight = BestFigures::of(entries).nll.map(|(step, _)| step as f64);
-    let mut panels = vec![Panel {
-        chart: chart("Quality", "NLL", nll, Vec::new()),
-        caption: "Mean negative log-likelihood of a target on the validation data. Lower is \
-            better; the best evaluation is highlighted."
-            .into(),
+    let mut rmse = curve("validation", &|entry| entry.rmse);
+    rmse[0].highlight = BestFigures::of(entries).rmse.map(|(step, _)| step as f64);
+    // A regression has no NLL; other models have no RMSE.
+    let quality = |figure: &str, words: &str, series| Panel {
+        chart: chart("Quality", figure, series, Vec::new()),
+        caption: format!(
+            "{words} on the validation data. Lower is better; the best evaluation is highlighted."
+        ),
         marking,
-    }];
+    };
+    let mut panels = vec![
+        quality("NLL", "Mean negative log-likelihood of a target", nll),
+        quality("RMSE", "Root of the mean squared error", rmse),
+    ];
     if let (Some(promised), Some(unit), Some(delta)) =
         (statement.promised_epsilon, statement.unit, statement.delta)
     {

@@ -2,12 +2,13 @@
 
 use crate::Error;
 use crate::LoadedModel;
-use crate::config::{Config, Select};
+use crate::config::{Config, Publicity, Select};
 use crate::evaluate;
-use crate::load::data::{Split, rows};
-use crate::run::Run;
+use crate::load::data::{Split, dropped_warning, rows};
+use crate::load::digest;
 use crate::run::history::HistoryEntry;
-use ::data::{Content, Preparation, Prepared};
+use crate::run::{Run, RunObserver};
+use ::data::{Content, Preparation, Prepared, Task};
 use engine::Example;
 
 impl Run<'_> {
@@ -17,7 +18,8 @@ impl Run<'_> {
         let mut network = self.model.network.new_instance();
         let scores = (!self.validation.is_empty())
             .then(|| {
-                evaluate::examples(&mut network, self.session.released_params(), &self.validation)
+                let (params, task) = (self.session.released_params(), self.model.task());
+                evaluate::examples(&mut network, params, task, &self.validation)
             })
             .transpose()?;
         let epsilon = self.session.guarantee()?.epsilon;
@@ -39,11 +41,37 @@ impl Run<'_> {
             epsilon: epsilon.is_finite().then_some(epsilon),
             learning_rate: rate,
             figures: self.publicity().into(),
-            nll: scores.map(|scores| scores.nll),
-            accuracy: scores.map(|scores| scores.accuracy),
+            nll: scores.as_ref().and_then(|scores| scores.nll),
+            accuracy: scores.as_ref().and_then(|scores| scores.accuracy),
             bleu: texts.map(|texts| texts.bleu),
+            rmse: scores.as_ref().and_then(|scores| scores.rmse),
         })
     }
+}
+
+/// Refuses figures on the protected records: they would be released without a charge.
+pub(super) fn refuse_evaluation_on_training_data(
+    config: &Config,
+    data_digest: &str,
+) -> Result<(), Error> {
+    for (key, path, split) in [
+        ("data.validation", &config.data.validation, Split::Validation),
+        ("data.test", &config.data.test, Split::Test),
+    ] {
+        if let Some(path) = path
+            && digest::of_split(&config.data, split)?.as_deref() == Some(data_digest)
+        {
+            return Err(Error::config(
+                key,
+                format!(
+                    "{} is the training data; figures on its records are not covered by any \
+                     guarantee",
+                    path.display()
+                ),
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Refuses to select parameters by a figure that the evaluations do not have.
@@ -60,8 +88,23 @@ pub(super) fn check_selection(
     if select != Select::Last && validation.is_empty() {
         return refuse("validation data (data.validation)");
     }
-    if select != Select::BestBleu {
-        return Ok(());
+    let is_regression = matches!(model.task(), Task::Regression { .. });
+    match select {
+        Select::Last => return Ok(()),
+        Select::BestNll | Select::NearestBestNll if is_regression => {
+            return refuse("an NLL, which regression has not; choose \"best-rmse\"");
+        }
+        Select::BestNll | Select::NearestBestNll => return Ok(()),
+        Select::BestRmse if is_regression => return Ok(()),
+        Select::BestRmse => return refuse("data.task = \"regression\""),
+        Select::BestAccuracy if is_regression => {
+            return refuse("an accuracy, which regression has not; choose \"best-rmse\"");
+        }
+        Select::BestAccuracy if model.task() == Task::MultiLabel => {
+            return refuse("one label per row; choose \"best-nll\"");
+        }
+        Select::BestAccuracy => return Ok(()),
+        Select::BestBleu => {}
     }
     let first = rows(&config.data, Split::Validation)?.and_then(|mut rows| rows.next());
     match first.transpose()?.map(|row| row.content) {
@@ -76,16 +119,16 @@ pub(super) fn check_test_data(config: &Config, preparation: &Preparation<'_>) ->
         return Ok(());
     };
     match preparation.example(&row?)? {
-        Prepared::UnknownLabel => Err(invalid_rows("data.test", UNKNOWN_LABEL)),
+        Prepared::InvalidLabel(expected) => {
+            Err(invalid_rows("data.test", &format!("expected {expected}, got another")))
+        }
         Prepared::WrongKind(expected) => {
-            let message = format!("expected {expected}, which is what the model reads");
+            let message = format!("expected {expected}");
             Err(invalid_rows("data.test", &message))
         }
         _ => Ok(()),
     }
 }
-
-const UNKNOWN_LABEL: &str = "expected a label of data.labels, got another";
 
 /// Makes an error about evaluation data that does not fit the configuration or the model.
 fn invalid_rows(key: &str, message: &str) -> Error {
@@ -96,32 +139,40 @@ fn invalid_rows(key: &str, message: &str) -> Error {
 pub(super) fn validation_examples(
     config: &Config,
     preparation: &Preparation<'_>,
+    observer: &mut dyn RunObserver,
 ) -> Result<Vec<Example>, Error> {
-    let (mut examples, mut unusable) = (Vec::new(), false);
+    let (mut examples, mut unusable) = (Vec::new(), 0);
     for row in rows(&config.data, Split::Validation)?.into_iter().flatten() {
         if examples.len() as u64 >= config.evaluation.examples {
             break;
         }
         match preparation.example(&row?)? {
-            Prepared::Example(example) => examples.push(example),
-            Prepared::TooLong | Prepared::Empty => unusable = true,
-            Prepared::UnknownLabel => {
-                return Err(invalid_rows("data.validation", UNKNOWN_LABEL));
+            Prepared::Example(example) | Prepared::Shortened(example) => examples.push(example),
+            Prepared::TooLong | Prepared::Empty => unusable += 1,
+            Prepared::InvalidLabel(expected) => {
+                let message = format!("expected {expected}, got another");
+                return Err(invalid_rows("data.validation", &message));
             }
             Prepared::WrongKind(expected) => {
-                let message = format!("expected {expected}, which is what the model reads");
+                let message = format!("expected {expected}");
                 return Err(invalid_rows("data.validation", &message));
             }
         }
     }
     // For training data this is not an error: whether a run fails must not depend on their content.
-    if examples.is_empty() && unusable {
+    if examples.is_empty() && unusable > 0 {
         let message = format!(
             "every row is empty or has {} tokens or more; raise data.max_length if the model \
              allows it",
             preparation.limit
         );
         return Err(invalid_rows("data.validation", &message));
+    }
+    let rows = examples.len() as u64 + unusable;
+    if config.data.publicity() == Publicity::Public
+        && let Some(warning) = dropped_warning("data.validation", unusable, rows, preparation.limit)
+    {
+        observer.message(&warning);
     }
     Ok(examples)
 }

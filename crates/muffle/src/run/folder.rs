@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 /// | `config.toml` | the complete configuration |
 /// | `ledger.json` | all charges, as a hash chain; written before anything is computed |
 /// | `history.jsonl` | figures measured while the run trains |
+/// | `events.out.tfevents…` | the same for TensorBoard, if it is configured |
 /// | `checkpoints/` | parameters and the optimizer's state; public |
 /// | `sealed/` | private state of the curator; removed when the run is finished |
 /// | `model/` | the model in the Hugging Face layout, with `privacy.json` |
@@ -133,6 +134,26 @@ impl Folder {
     /// If the system refuses.
     pub fn remove_sealed(&self) -> Result<(), Error> {
         disk::remove_dir(&self.sealed()).map_err(Error::io(&self.sealed()))
+    }
+}
+
+/// The source of a model for inference: the model of a run, if `source` is the folder of one.
+///
+/// # Errors
+/// If the run is not finished.
+pub(crate) fn model_source(source: &str) -> Result<String, Error> {
+    let (folder, model) = (Path::new(source), Path::new(source).join("model"));
+    if model.join("config.json").is_file() {
+        return Ok(model.to_string_lossy().into_owned());
+    }
+    match folder.join("config.toml").is_file() {
+        true => Err(Error::folder(
+            folder,
+            format!(
+                "the run is not finished and has no model yet; resume it: muffle resume {source}"
+            ),
+        )),
+        false => Ok(source.into()),
     }
 }
 

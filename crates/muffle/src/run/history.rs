@@ -29,6 +29,9 @@ pub struct HistoryEntry {
     pub accuracy: Option<f64>,
     /// BLEU of texts for the validation sources, if parameters are selected by it.
     pub bleu: Option<f64>,
+    /// RMSE on validation data, of a regression.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rmse: Option<f64>,
 }
 
 /// Which of two figures is better.
@@ -69,6 +72,8 @@ pub struct BestFigures {
     pub accuracy: Option<(u64, f64)>,
     /// The largest BLEU.
     pub bleu: Option<(u64, f64)>,
+    /// The smallest RMSE.
+    pub rmse: Option<(u64, f64)>,
 }
 
 impl BestFigures {
@@ -83,6 +88,7 @@ impl BestFigures {
             nll: best_of(|entry| entry.nll, Better::Smaller),
             accuracy: best_of(|entry| entry.accuracy, Better::Larger),
             bleu: best_of(|entry| entry.bleu, Better::Larger),
+            rmse: best_of(|entry| entry.rmse, Better::Smaller),
         }
     }
 }

@@ -21,7 +21,7 @@
 use crate::Error;
 use crate::run::chain::{Chain, Closing, Mark};
 use crate::run::folder::{self, Folder};
-use accounting::{Event, Ledger};
+use accounting::{Composition, Event, Ledger};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -170,6 +170,24 @@ impl LedgerFile {
             return Ok(());
         }
         Ok(chain.charge_times(&Event::NonPrivate, steps)?)
+    }
+
+    /// Charges the events of a plan that are not charged yet; written with the closing.
+    pub(crate) fn charge_remaining(&self, planned: &Composition) -> Result<(), Error> {
+        let mut chain = self.lock();
+        if chain.closing().is_some() {
+            return Ok(());
+        }
+        let mut charged: Vec<(Event, u64)> = chain.ledger().events().runs().to_vec();
+        for (event, count) in planned.runs() {
+            let mut missing = *count;
+            for (_, made) in charged.iter_mut().filter(|(other, _)| other == event) {
+                let covered = missing.min(*made);
+                (missing, *made) = (missing - covered, *made - covered);
+            }
+            chain.charge_times(event, missing)?;
+        }
+        Ok(())
     }
 
     /// The position of the last entry.

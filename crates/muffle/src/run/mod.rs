@@ -8,6 +8,7 @@
 
 mod builder;
 pub mod chain;
+pub mod dry;
 pub mod folder;
 pub mod history;
 pub mod outcome;
@@ -15,25 +16,33 @@ pub mod result;
 pub mod selection;
 pub mod session;
 pub mod snapshot;
+pub mod tensorboard;
 
 pub use builder::SessionBuilder;
 
 pub(crate) mod disk;
+mod early_stop;
 mod evaluation_data;
 pub(crate) mod ledger_file;
 pub(crate) mod memory;
+pub(crate) mod model_files;
 mod progress;
 pub(crate) mod resume;
 pub(crate) mod sampler_file;
 pub mod together;
+mod watched;
 
 use crate::Error;
 use crate::Outcome;
 use crate::Plan;
 use crate::config::{Config, Publicity, Select};
 use crate::load::data;
+use crate::load::digest;
 use crate::load::model::{DataProperties, LoadedModel};
-use crate::run::evaluation_data::{check_selection, check_test_data, validation_examples};
+use crate::run::early_stop::EarlyStop;
+use crate::run::evaluation_data::{
+    check_selection, check_test_data, refuse_evaluation_on_training_data, validation_examples,
+};
 use crate::run::folder::Folder;
 use crate::run::history::HistoryEntry;
 use crate::run::ledger_file::LedgerFile;
@@ -100,7 +109,7 @@ pub fn train_among(
         })
     };
     let model = together::in_turn(ranks, open)?;
-    let data_digest = training_data_digest(&config)?;
+    let data_digest = digest::of_training_data(&config)?;
     refuse_evaluation_on_training_data(&config, &data_digest)?;
     require_same_inputs(ranks, &config, data_digest.clone())?;
     if !ranks.is_first() {
@@ -144,27 +153,6 @@ pub(crate) fn require_same_inputs(
     )
 }
 
-/// Refuses figures on the protected records: they would be released without a charge.
-fn refuse_evaluation_on_training_data(config: &Config, data_digest: &str) -> Result<(), Error> {
-    for (key, path) in
-        [("data.validation", &config.data.validation), ("data.test", &config.data.test)]
-    {
-        if let Some(path) = path
-            && snapshot::digest_file(path)? == data_digest
-        {
-            return Err(Error::config(
-                key,
-                format!(
-                    "{} is the training data; figures on its records are not covered by any \
-                     guarantee",
-                    path.display()
-                ),
-            ));
-        }
-    }
-    Ok(())
-}
-
 pub(crate) fn no_outcome() -> Error {
     Error::Internal("only the first process has the outcome of a run")
 }
@@ -178,6 +166,8 @@ pub(crate) struct Run<'a> {
     pub(crate) labels: &'a [String],
     /// The loaded model. Its parameters are in the session.
     pub(crate) model: LoadedModel,
+    /// Low-rank adapters, and what is trained with them, before the first step; if they are saved.
+    pub(crate) initial_adapters: Option<Params>,
     pub(crate) session: ModelSession,
     /// A fingerprint of each trained tensor before the first step.
     initial_fingerprints: Vec<u64>,
@@ -193,6 +183,8 @@ pub(crate) struct Run<'a> {
     snapshot_step: Option<u64>,
     /// The selected parameters; `None` if the last ones are released, or on other processes.
     selection: Option<Selection>,
+    /// Counts evaluations without improvement, on the first process.
+    pub(crate) early_stop: EarlyStop,
 }
 
 /// Prepares a run, new or interrupted: reads the records and builds the session.
@@ -208,13 +200,16 @@ pub(crate) fn prepare<'a>(
     together::set_threads(ranks, config);
     let length_limit = data::length_limit(&config.data, &model)?;
     let preparation = model.preparation(labels, length_limit);
-    let validation = validation_examples(config, &preparation)?;
+    let validation = validation_examples(config, &preparation, observer)?;
     check_test_data(config, &preparation)?;
     check_selection(config, &model, &validation)?;
     let spill_folder =
         files.as_ref().map_or_else(std::env::temp_dir, |files| files.folder.sealed());
     let data::TrainingData { records, dropped, digest } =
         data::training_data(config, &preparation, &spill_folder)?;
+    for warning in dropped.warnings(&config.data, length_limit) {
+        observer.message(&warning);
+    }
     let micro_batch = config.training.micro_batch.or_else(|| {
         let parts = memory::micro_batch(&model.network, length_limit, ranks.count());
         (parts / config.data.views.count()).max(1)
@@ -264,7 +259,7 @@ pub(crate) fn prepare<'a>(
             .then(|| mean_tokens * session.plan().lot_size()),
     });
     // The session has its own copy of the parameters.
-    model.params = Params::default();
+    let initial = std::mem::take(&mut model.params);
     let evaluate_every =
         config.evaluation.every.or_else(|| session.plan().steps.div_ceil(20)).max(1);
     Ok(Run {
@@ -273,6 +268,7 @@ pub(crate) fn prepare<'a>(
         files,
         labels,
         model,
+        initial_adapters: model_files::saves_adapter(config).then_some(initial),
         session,
         initial_fingerprints,
         length_limit,
@@ -282,6 +278,7 @@ pub(crate) fn prepare<'a>(
         evaluate_every,
         snapshot_step,
         selection: selection.filter(|_| ranks.is_first()),
+        early_stop: EarlyStop::new(&config.evaluation, &[]),
     })
 }
 
@@ -358,11 +355,12 @@ impl<'a> Run<'a> {
         observer: &mut dyn RunObserver,
     ) -> Result<Option<Outcome>, Error> {
         let mut last = self.restore_history(observer)?;
+        let mut stopped_early = self.agree_on_early_stop()?;
         let mut micro_batch = self.session.micro_batch();
         // A closed run makes no further step: only its last files are missing.
         let closed =
             self.files.as_ref().is_some_and(|files| files.ledger.chain().closing().is_some());
-        while let Some(step) = if closed { None } else { self.session.step()? } {
+        while let Some(step) = if closed || stopped_early { None } else { self.session.step()? } {
             if self.session.micro_batch() < micro_batch {
                 micro_batch = self.session.micro_batch();
                 observer.message(&format!(
@@ -379,11 +377,16 @@ impl<'a> Run<'a> {
             if let Some(folder) = self.folder().filter(|_| fresh) {
                 let entry = self.evaluate(step.rate)?;
                 entry.append(folder)?;
+                if self.config.evaluation.tensorboard {
+                    tensorboard::append(folder, &entry)?;
+                }
                 last = Some(entry);
+                self.early_stop.add(&entry);
                 if let Some(selection) = &mut self.selection {
                     selection.add_evaluation(&entry, self.session.released_params());
                 }
             }
+            stopped_early = fresh && !is_last && self.agree_on_early_stop()?;
             if done.is_multiple_of(self.config.training.checkpoint_every.max(1)) || is_last {
                 self.add_checkpoint();
                 self.save_snapshot()?;
@@ -392,15 +395,15 @@ impl<'a> Run<'a> {
             if let Some(latest) = last {
                 observer.stepped(&Progress { step: done, latest, fresh, notes });
             }
-            if !is_last && self.should_stop(observer)? {
+            if !is_last && !stopped_early && self.should_stop(observer)? {
                 self.save_snapshot()?;
                 return Err(Error::Stopped);
             }
         }
         let steps = self.session.steps();
         if !closed && steps > 0 && steps < self.session.plan().steps {
-            // The last steps of the plan were lost in an interruption, so that this is the last
-            // checkpoint. It is saved again if it may be selected, by all processes.
+            // The last steps of the plan were lost in an interruption or are not made, so that this
+            // is the last checkpoint. It is saved again if it may be selected, by all processes.
             self.add_checkpoint();
             if self.config.evaluation.select == Select::NearestBestNll {
                 self.snapshot_step = None;
@@ -433,7 +436,12 @@ impl<'a> Run<'a> {
             latest.append(folder)?;
             observer.stepped(&Progress { step: 0, latest, fresh: true, notes: Vec::new() });
         }
-        Ok(history::read(folder, self.session.steps())?.pop())
+        let entries = history::read(folder, self.session.steps())?;
+        if self.config.evaluation.tensorboard {
+            tensorboard::rewrite(folder, &entries)?;
+        }
+        self.early_stop = EarlyStop::new(&self.config.evaluation, &entries);
+        Ok(entries.last().copied())
     }
 
     /// Whether to stop after this step. The first process decides.
@@ -518,12 +526,4 @@ fn frozen_fingerprint(model: &LoadedModel) -> u64 {
             .filter(|(name, _)| !trained.iter().any(|trained| trained == name))
             .map(|(_, tensor)| &**tensor),
     )
-}
-
-/// SHA-256 of the training data. **Not private.**
-pub(crate) fn training_data_digest(config: &Config) -> Result<String, Error> {
-    if config.data.train == "embedded" {
-        return Ok(snapshot::digest(b"embedded"));
-    }
-    snapshot::digest_file(Path::new(&config.data.train))
 }

@@ -10,8 +10,10 @@ use crate::run::chain::Chain;
 use crate::run::disk;
 use crate::run::folder::Folder;
 use crate::run::history::{self, BestFigures};
+use crate::run::model_files::{self, ADAPTER_FILE};
 use crate::run::result::{self, Metrics, RESULT, RunResult, SAMPLES};
 use crate::run::snapshot;
+use crate::run::watched::watched;
 use crate::run::{Run, RunFiles, RunObserver};
 use model::Checkpoint;
 use model::hf::{ExistingModel, SaveOptions};
@@ -48,7 +50,7 @@ impl Outcome {
             &self.chain,
             &self.optimizer,
             self.folder.clone(),
-            Metrics::new(self.scores, self.texts).with_best(self.best),
+            Metrics::new(self.scores.as_ref(), self.texts).with_best(self.best),
         )
     }
 }
@@ -72,7 +74,9 @@ pub(crate) fn finish(
         observer.message(&selection.message(run.released().0));
     }
     let lost_steps = run.session.plan().steps.saturating_sub(run.session.steps());
-    if lost_steps > 0 {
+    if lost_steps > 0 && run.early_stop.is_due() {
+        observer.message(&run.early_stop.message(run.session.steps(), run.session.plan().steps));
+    } else if lost_steps > 0 {
         observer.message(&format!(
             "{lost_steps} steps were charged and lost in an interruption; they are not repeated"
         ));
@@ -83,6 +87,7 @@ pub(crate) fn finish(
     if run.session.plan().budget.is_none() {
         files.ledger.charge_non_private_steps(run.session.steps())?;
     }
+    run.charge_remaining_steps(&files.ledger)?;
     let statement = Statement::new(
         run.config,
         run.session.plan(),
@@ -96,26 +101,28 @@ pub(crate) fn finish(
     files.ledger.close(statement.closing()?)?;
     let text = serde_json::to_string_pretty(&statement).map_err(Error::Encoding)?;
     crate::run::folder::write(&model.join(statement::FILE), (text + "\n").as_bytes())?;
+    model_files::write_card(&run, &statement, &model)?;
     let split = if run.config.data.test.is_some() || run.config.data.train == "embedded" {
         Split::Test
     } else {
         Split::Validation
     };
     observer.message("evaluating the model");
-    let params = run.released().1.clone();
-    let preparation = run.model.preparation(run.labels, run.length_limit);
-    let limit = row_limit(run.config.evaluation.test_examples);
-    let scores = match data::rows(&run.config.data, split)?.filter(|_| limit > 0) {
-        Some(rows) => Some(evaluate::rows(
-            &mut run.model.network.new_instance(),
-            &params,
-            &preparation,
-            rows,
-            limit,
-        )?),
-        None => None,
-    };
-    let (texts, samples) = generate(&mut run, &params, split)?;
+    let (scores, (texts, samples)) =
+        evaluate_released(&mut run, split, observer).inspect_err(|error| {
+            if matches!(error, Error::Stopped) {
+                observer.message(
+                    "the evaluation was stopped; the model and its privacy statement are written, \
+                     and muffle resume repeats the evaluation only",
+                );
+            }
+        })?;
+    if let Some(scores) = scores.as_ref().filter(|_| run.publicity() == Publicity::Public) {
+        let key = if split == Split::Test { "data.test" } else { "data.validation" };
+        let rows = scores.examples + scores.skipped;
+        let warning = data::dropped_warning(key, scores.skipped, rows, run.length_limit);
+        warning.iter().for_each(|warning| observer.message(warning));
+    }
     let outcome = Outcome {
         statement,
         chain: files.ledger.chain(),
@@ -135,6 +142,28 @@ pub(crate) fn finish(
     Ok(outcome)
 }
 
+/// Figures and generated texts of the released model.
+type Figures = (Option<Scores>, (Option<TextScores>, Vec<GeneratedText>));
+
+/// Evaluates the released model. The observer may stop it.
+fn evaluate_released(
+    run: &mut Run<'_>,
+    split: Split,
+    observer: &mut dyn RunObserver,
+) -> Result<Figures, Error> {
+    let params = run.released().1.clone();
+    let preparation = run.model.preparation(run.labels, run.length_limit);
+    let limit = row_limit(run.config.evaluation.test_examples);
+    let mut network = run.model.network.new_instance();
+    let scores = match data::rows(&run.config.data, split)?.filter(|_| limit > 0) {
+        Some(rows) => Some(watched("evaluating", rows, observer, |rows| {
+            evaluate::rows(&mut network, &params, &preparation, rows, limit)
+        })?),
+        None => None,
+    };
+    Ok((scores, generate(run, &params, split, observer)?))
+}
+
 /// Converts a number of rows; "all" is the largest number.
 fn row_limit(examples: u64) -> usize {
     usize::try_from(examples).unwrap_or(usize::MAX)
@@ -145,6 +174,7 @@ fn generate(
     run: &mut Run<'_>,
     params: &protocol::Params,
     split: Split,
+    observer: &mut dyn RunObserver,
 ) -> Result<(Option<TextScores>, Vec<GeneratedText>), Error> {
     let options = &run.config.evaluation;
     // Private rows are not shown, not even in part.
@@ -158,18 +188,14 @@ fn generate(
     let Some(rows) = data::rows(&run.config.data, split)?.filter(|_| count > 0) else {
         return Ok((None, samples));
     };
-    let texts = evaluate::generate(
-        &mut run.model,
-        params,
-        rows,
-        options.into(),
-        count,
-        &mut |generated| {
+    let model = &mut run.model;
+    let texts = watched("generating texts", rows, observer, |rows| {
+        evaluate::generate(model, params, rows, options.into(), count, &mut |generated| {
             if samples.len() < sample_count {
                 samples.push(generated);
             }
-        },
-    )?;
+        })
+    })?;
     Ok((texts.filter(|_| options.score), samples))
 }
 
@@ -193,6 +219,7 @@ fn save(run: &Run<'_>, folder: &Folder, model: &Path) -> Result<(), Error> {
     };
     disk::interruption_point().map_err(Error::io(model))?;
     Checkpoint::save(model, &run.model.config, &run.model.network, run.released().1, &options)?;
+    model_files::write(run, model)?;
     disk::interruption_point().map_err(Error::io(model))
 }
 
@@ -205,6 +232,10 @@ fn weight_digests(folder: &Path) -> Result<Vec<(String, String)>, Error> {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             list.push((name, snapshot::digest_file(&path)?));
         }
+    }
+    let adapter = folder.join(ADAPTER_FILE);
+    if adapter.is_file() {
+        list.push((ADAPTER_FILE.into(), snapshot::digest_file(&adapter)?));
     }
     list.sort();
     Ok(list)

@@ -13,7 +13,13 @@ pub trait RunObserver {
     fn started(&mut self, start: &RunStart<'_>);
     /// Called after each step.
     fn stepped(&mut self, progress: &Progress);
-    /// Returns whether to stop after this step. The run is saved.
+    /// Called from time to time while the released model is evaluated, with what is evaluated and
+    /// the number of rows so far.
+    fn evaluating(&mut self, what: &str, rows: u64) {
+        let _ = (what, rows);
+    }
+    /// Returns whether to stop, after this step or during the evaluation at the end. The run is
+    /// saved.
     fn should_stop(&mut self) -> bool;
 }
 

@@ -3,7 +3,7 @@
 //! Unknown fields are refused.
 
 use crate::Error;
-use crate::evaluate::{GeneratedText, Scores, TextScores};
+use crate::evaluate::{ConfusionMatrix, GeneratedText, Scores, TextScores};
 use crate::report::{Marking, Number, Statement};
 use crate::run::chain::Chain;
 use crate::run::folder::Folder;
@@ -58,18 +58,39 @@ pub struct RunResult {
 }
 
 /// Figures on evaluation data; those that were not measured are left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Metrics {
     /// Mean negative log-likelihood of a target, in nats.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub nll: Option<f64>,
-    /// e^NLL.
+    /// e^NLL; language models only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub perplexity: Option<f64>,
     /// The share of targets predicted correctly.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub accuracy: Option<f64>,
+    /// The mean F1 of the classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub macro_f1: Option<f64>,
+    /// F1 of all labels together.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub micro_f1: Option<f64>,
+    /// The area under the ROC curve: of the second of two classes, or the mean over the classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub auroc: Option<f64>,
+    /// Numbers of rows by class and predicted class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub confusion_matrix: Option<ConfusionMatrix>,
+    /// The root of the mean squared error, in units of the labels.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rmse: Option<f64>,
+    /// The mean absolute error.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mae: Option<f64>,
+    /// R², the share of the labels' variance that is explained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub r2: Option<f64>,
     /// Number of targets.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<u64>,
@@ -103,20 +124,36 @@ pub struct Metrics {
     /// The step of `best_bleu`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub best_bleu_step: Option<u64>,
+    /// The smallest RMSE of these evaluations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_rmse: Option<f64>,
+    /// The step of `best_rmse`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub best_rmse_step: Option<u64>,
 }
 
 impl Metrics {
     /// Collects the figures of an evaluation.
-    pub fn new(scores: Option<Scores>, texts: Option<TextScores>) -> Self {
+    pub fn new(scores: Option<&Scores>, texts: Option<TextScores>) -> Self {
+        let measured = scores.map_or_else(Self::default, |scores| Self {
+            nll: scores.nll,
+            perplexity: scores.perplexity,
+            accuracy: scores.accuracy,
+            macro_f1: scores.macro_f1,
+            micro_f1: scores.micro_f1,
+            auroc: scores.auroc,
+            confusion_matrix: scores.confusion_matrix.clone(),
+            rmse: scores.rmse,
+            mae: scores.mae,
+            r2: scores.r2,
+            tokens: Some(scores.tokens),
+            examples: Some(scores.examples),
+            ..Self::default()
+        });
         Self {
-            nll: scores.map(|scores| scores.nll),
-            perplexity: scores.map(|scores| scores.perplexity()),
-            accuracy: scores.map(|scores| scores.accuracy),
-            tokens: scores.map(|scores| scores.tokens),
-            examples: scores.map(|scores| scores.examples),
             bleu: texts.map(|texts| texts.bleu),
             rouge_l: texts.map(|texts| texts.rouge_l),
-            ..Self::default()
+            ..measured
         }
     }
 
@@ -132,6 +169,8 @@ impl Metrics {
             best_accuracy_step: best.accuracy.map(step),
             best_bleu: best.bleu.map(figure),
             best_bleu_step: best.bleu.map(step),
+            best_rmse: best.rmse.map(figure),
+            best_rmse_step: best.rmse.map(step),
             ..self
         }
     }

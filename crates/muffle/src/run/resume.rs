@@ -4,6 +4,7 @@ use crate::Error;
 use crate::Outcome;
 use crate::config::Config;
 use crate::load::data;
+use crate::load::digest;
 use crate::load::model::{DataProperties, LoadedModel};
 use crate::run::folder::Folder;
 use crate::run::ledger_file::LedgerFile;
@@ -14,7 +15,6 @@ use crate::run::snapshot::{self, RunIdentity, Snapshot};
 use crate::run::together;
 use crate::run::{
     DATA_DIGEST, RunFiles, needs_sampler_state, no_outcome, prepare, require_same_inputs,
-    training_data_digest,
 };
 use accounting::{Event, Ledger};
 use curator::PrivateState;
@@ -48,7 +48,7 @@ pub fn resume_among(
     }
     let folder = Folder::open(out)?;
     let config = Config::read(&folder.join("config.toml"))?;
-    let data_digest = training_data_digest(&config)?;
+    let data_digest = digest::of_training_data(&config)?;
     match folder.read(DATA_DIGEST)? {
         Some(known) if known == data_digest => {}
         Some(_) => {
@@ -168,7 +168,7 @@ fn resume_from_message(
         ledger: message.ledger,
         private_state: message.sampler.map(|text| PrivateState::from_text(&text)).transpose()?,
     };
-    resume_interrupted(ranks, &config, training_data_digest(&config)?, None, from, observer)
+    resume_interrupted(ranks, &config, digest::of_training_data(&config)?, None, from, observer)
 }
 
 fn resume_interrupted(

@@ -92,13 +92,18 @@ impl Selection {
     }
 }
 
-/// The step that a finished run must have selected, from its history; `None` without a figure.
+/// The step that a finished run must have selected, from its history.
+///
+/// `None` if the last parameters are released, or without a figure.
 pub(crate) fn selected_step(
     rule: Select,
     history: &[HistoryEntry],
     checkpoint_every: u64,
     last: u64,
 ) -> Option<u64> {
+    if rule == Select::Last {
+        return None;
+    }
     let evaluations = history.iter().filter_map(|entry| figure(rule, entry));
     let (best, _) = best(evaluations, rule.order())?;
     if rule != Select::NearestBestNll {
@@ -112,11 +117,15 @@ pub(crate) fn selected_step(
         .min_by_key(|step| (step.abs_diff(best), *step))
 }
 
-/// The figure by which a rule selects, with its step. Untrained parameters are not selected.
-fn figure(rule: Select, entry: &HistoryEntry) -> Option<(u64, f64)> {
+/// The figure by which a rule selects or training ends early, with its step.
+///
+/// Untrained parameters are not selected.
+pub(super) fn figure(rule: Select, entry: &HistoryEntry) -> Option<(u64, f64)> {
     let value = match rule {
-        Select::Last => None,
+        Select::Last => entry.nll.or(entry.rmse),
         Select::BestNll | Select::NearestBestNll => entry.nll,
+        Select::BestAccuracy => entry.accuracy,
+        Select::BestRmse => entry.rmse,
         Select::BestBleu => entry.bleu,
     };
     value.filter(|_| entry.step > 0).map(|value| (entry.step, value))
@@ -124,10 +133,10 @@ fn figure(rule: Select, entry: &HistoryEntry) -> Option<(u64, f64)> {
 
 impl Select {
     /// Which figures are better.
-    fn order(self) -> Better {
+    pub(super) fn order(self) -> Better {
         match self {
-            Self::BestBleu => Better::Larger,
-            Self::Last | Self::BestNll | Self::NearestBestNll => Better::Smaller,
+            Self::BestAccuracy | Self::BestBleu => Better::Larger,
+            Self::Last | Self::BestNll | Self::BestRmse | Self::NearestBestNll => Better::Smaller,
         }
     }
 }
@@ -145,8 +154,9 @@ mod tests {
             learning_rate: 0.1,
             figures: Marking::Public,
             nll: Some(nll),
-            accuracy: None,
+            accuracy: Some(bleu),
             bleu: Some(bleu),
+            rmse: Some(2.0 * nll),
         }
     }
 
@@ -183,6 +193,8 @@ mod tests {
         let figures = [5.0, 3.0, 1.0, 2.0, 4.0, 2.0, 6.0];
         assert_eq!(run(Select::BestNll, &figures, 2, 1), 4);
         assert_eq!(run(Select::BestBleu, &figures, 2, 1), 4);
+        assert_eq!(run(Select::BestAccuracy, &figures, 2, 1), 4);
+        assert_eq!(run(Select::BestRmse, &figures, 2, 1), 4);
         assert_eq!(run(Select::BestNll, &figures, 1, 5), 3);
     }
 

@@ -19,6 +19,7 @@ use crate::config::{PersonRows, Select};
 use crate::report::digits::{up, up_e};
 use crate::report::statement::{self, RandomnessSource};
 use crate::run::folder::Folder;
+use crate::run::model_files::ADAPTER_FILE;
 use crate::run::snapshot;
 use crate::verify::signature::PublicKey;
 use accounting::{Accountant, Composition, Delta, Epsilon, Event, Guarantee, Release};
@@ -188,7 +189,8 @@ fn check_form(statement: &Statement) -> Result<(), Failure> {
         return Err(Failure::new("weights_sha256: expected at least 1 file, got 0"));
     }
     for (name, sum) in &statement.weights_sha256 {
-        if Path::new(name).file_name().is_none_or(|file_name| file_name != name.as_str()) {
+        let is_file_name = Path::new(name).file_name().is_some_and(|file| file == name.as_str());
+        if !is_file_name && name != ADAPTER_FILE {
             return Err(Failure::new(format!(
                 "weights_sha256: expected a file name, got {name:?}"
             )));
@@ -504,6 +506,10 @@ fn has_no_weights(statement: &Statement, folder: &Path) -> bool {
 fn check_weights(statement: &Statement, folder: &Path) -> Finding {
     for (name, stated) in &statement.weights_sha256 {
         let path = folder.join(name);
+        // The adapter repeats what the weights contain; a model without it is complete.
+        if name == ADAPTER_FILE && !path.exists() {
+            continue;
+        }
         if !path.is_file() {
             return Err(Failure::new(format!("{} is missing", path.display())));
         }
@@ -512,7 +518,8 @@ fn check_weights(statement: &Statement, folder: &Path) -> Finding {
             return Err(Failure::new(format!("{name}: expected SHA-256 {stated}, got {sum}")));
         }
     }
-    for name in weight_files(folder)? {
+    let adapter = folder.join(ADAPTER_FILE).exists().then(|| ADAPTER_FILE.to_string());
+    for name in weight_files(folder)?.into_iter().chain(adapter) {
         if !statement.weights_sha256.iter().any(|(known, _)| *known == name) {
             return Err(Failure::new(format!("{name} is not listed in the statement")));
         }

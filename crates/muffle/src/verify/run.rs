@@ -283,11 +283,13 @@ fn check_result(folder: &Folder, config: &Config, statement: &Statement) -> Find
             &chain,
             config.optimizer.name(),
             result.out.clone(),
-            result.metrics,
+            result.metrics.clone(),
         )
     };
     let best = BestFigures::of(&history::read(folder, u64::MAX)?);
-    if folder.join(history::FILE).exists() && result.metrics != result.metrics.with_best(best) {
+    if folder.join(history::FILE).exists()
+        && result.metrics != result.metrics.clone().with_best(best)
+    {
         return Err(Failure::new(format!(
             "{RESULT}: the best figures are not those of {}",
             history::FILE

@@ -1,27 +1,23 @@
-//! The default rule of HyFreeDP: a rate that is kept until the probes rule it out.
+//! The default rule of HyFreeDP: a rate near the minimum along the direction, by several probes.
 //!
 //! A probe at radius ρ with losses of standard deviation τ measures the slope b to τ/(√2 ρ) and the
-//! curvature a to √6 τ/ρ². At the rates with which training starts, the curvature of one probe is
-//! noise, and b/a, the minimum along the direction, is not known. So
+//! curvature a to √6 τ/ρ². At small rates the curvature of a probe at ± the rate is noise, and b/a,
+//! the minimum along the direction, is not known. So
 //!
-//! 1. the radius is independent of the learning rate. It doubles while no change of the loss can be
-//!    seen at +ρ, and up to four times the rate while the curvature is not resolved; it is halved
-//!    when the loss at +ρ rises above the noise. Larger radii would be more precise and less true,
-//!    because the loss is not a parabola;
-//! 2. slope and curvature are averaged over probes, each weighted by its precision, with a factor
-//!    [`MEMORY`] per probe for what is older;
-//! 3. from their standard deviations follows an interval for b/a. A rate above twice its upper end,
-//!    or below a tenth of its lower end, is ruled out. If two probes in a row say so, it moves to 0.4
-//!    of that end, by at most a factor `max_change` per probe. Any other rate is kept.
+//! 1. the radius is independent of the learning rate. It doubles while the curvature is not
+//!    resolved, and is halved when the loss at +ρ rises above the noise;
+//! 2. each probe gives an interval for b/a, from the standard deviations of slope and curvature.
+//!    The ends are the medians over the last [`PROBES`] probes: from one lot to the next the
+//!    curvature changes far more than its noise, and one probe alone decides nothing;
+//! 3. a rate below [`LEAST`] of the lower end or above [`MOST`] of the upper end is ruled out, and
+//!    moves to [`AIM`] of that end, by at most a factor `max_change` per probe. Other rates are
+//!    kept, so that the noise of the probes does not become noise of the rate.
 //!
-//! **Why a fraction of b/a.** A step of f b/a makes 2f − f² of the largest decrease. That minimum is
-//! the best single step, not the best rate of a run: momentum takes nearly the same direction again.
-//! In single runs on the embedded corpus, a rule that followed b/a was better than the default rate
-//! for DP-Adam, and worse for DP-AdamBC and DP-MuonBC (docs/optimizers.md). The constants here were
-//! chosen on that corpus.
+//! **Why a fraction of b/a.** A step of f b/a makes 2f − f² of the largest decrease: 0.91 at
+//! f = 0.7, where the penalty of a wrong estimate is smaller than at 1. On the embedded corpus the
+//! best rates of DP-Adam, DP-AdamBC and DP-MuonBC were between half of b/a and b/a.
 //!
-//! Probes during the warm-up count only for the clip bound of the losses: Adam's second moments, for
-//! example, are not yet averages then.
+//! During the warm-up, when moments are not yet averages, a rate can only fall.
 //!
 //! All of it is computed from released losses, so it costs no privacy.
 
@@ -29,78 +25,62 @@ use super::Fit;
 use crate::State;
 use protocol::{Positive, Refused};
 
-/// The weight of what earlier probes measured, per probe.
-const MEMORY: f64 = 0.8;
+/// The number of probes whose medians decide.
+const PROBES: usize = 3;
 
 /// The first radius of the probes, relative to the learning rate.
-///
-/// Far enough to see a change of the loss, which one step at the learning rate rarely shows.
 const FIRST_RADIUS: f64 = 2.0;
 
-/// The radius, relative to the learning rate, from which on a change of the loss is enough: the
-/// curvature need not be resolved.
-const FARTHEST: f64 = 4.0;
-
 /// Rates below this fraction of the least b/a are raised.
-const TOO_SMALL: f64 = 0.1;
+const LEAST: f64 = 0.5;
 
-/// Rates above this multiple of the largest b/a are lowered: from there on a step raises the loss.
-const TOO_LARGE: f64 = 2.0;
+/// Rates above this multiple of the largest b/a are lowered.
+const MOST: f64 = 1.5;
 
 /// The fraction of b/a to which a rate is changed.
-const AIM: f64 = 0.4;
+const AIM: f64 = 0.7;
 
-/// Averaged slope and curvature, and the radius of the next probe.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Stands for an upper end that is not known.
+const UNKNOWN: f64 = 1e12;
+
+/// The intervals of the last probes, and the radius of the next one.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Adaptive {
     radius: f64,
-    slope: Estimate,
-    curvature: Estimate,
-    /// What the last probe said about the rate: too small (1), too large (−1) or neither (0).
-    verdict: i8,
-    /// Whether the rate was ruled out and has not arrived at [`AIM`] yet.
-    adjusting: bool,
+    /// The latest first; before there are so many, [`Interval::OPEN`].
+    intervals: [Interval; PROBES],
 }
 
-/// An average weighted by precision.
-#[derive(Clone, Copy, Debug, PartialEq, Default)]
-struct Estimate {
-    /// Σ w x
-    sum: f64,
-    /// Σ w, where w = 1/variance.
-    precision: f64,
+/// An interval for b/a.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Interval {
+    lower: f64,
+    upper: f64,
 }
 
-impl Estimate {
-    /// Adds a measurement. One that is not finite is ignored.
-    fn add(&mut self, value: f64, deviation: f64) {
-        // Without noise the last measurement is exact.
-        let precision = deviation.max(1e-12 * value.abs()).powi(-2).min(1e30);
-        let sum = MEMORY * self.sum + precision * value;
-        if sum.is_finite() {
-            *self = Self { sum, precision: MEMORY * self.precision + precision };
+impl Interval {
+    /// Rules nothing out.
+    const OPEN: Self = Self { lower: 0.0, upper: UNKNOWN };
+
+    /// Slope and curvature within `gate` standard deviations. An end that is not resolved is 0 or
+    /// [`UNKNOWN`].
+    fn new(fit: &Fit, gate: f64) -> Self {
+        let (b, margin_b) = (fit.slope, gate * fit.slope_deviation);
+        let (a, margin_a) = (fit.curvature, gate * fit.curvature_deviation);
+        // Written so that NaN leaves an end open.
+        let lower = (b - margin_b).max(0.0) / (a.max(0.0) + margin_a);
+        let upper = if a > margin_a { (b + margin_b).max(0.0) / (a - margin_a) } else { f64::NAN };
+        Self {
+            lower: if lower.is_finite() { lower } else { 0.0 },
+            upper: if upper < UNKNOWN { upper } else { UNKNOWN },
         }
-    }
-
-    fn value(&self) -> f64 {
-        if self.precision > 0.0 { self.sum / self.precision } else { 0.0 }
-    }
-
-    fn deviation(&self) -> f64 {
-        self.precision.powf(-0.5)
     }
 }
 
 impl Adaptive {
     /// Creates the rule with probes at ± [`FIRST_RADIUS`] times the learning rate.
     pub(super) fn new(rate: f64) -> Self {
-        Self {
-            radius: FIRST_RADIUS * rate,
-            slope: Estimate::default(),
-            curvature: Estimate::default(),
-            verdict: 0,
-            adjusting: false,
-        }
+        Self { radius: FIRST_RADIUS * rate, intervals: [Interval::OPEN; PROBES] }
     }
 
     /// The radius of the next probe.
@@ -109,86 +89,54 @@ impl Adaptive {
     }
 
     /// Takes the fit of a probe, and chooses the radius of the next one.
-    pub(super) fn observe(
-        &mut self,
-        fit: &Fit,
-        losses: &[f64],
-        deviation: f64,
-        rate: f64,
-        gate: f64,
-    ) {
-        self.slope.add(fit.slope, fit.slope_deviation);
-        self.curvature.add(fit.curvature, fit.curvature_deviation);
+    pub(super) fn observe(&mut self, fit: &Fit, losses: &[f64], deviation: f64, gate: f64) {
+        self.intervals.rotate_right(1);
+        self.intervals[0] = Interval::new(fit, gate);
         // The loss at +ρ, the second point, above that at 0.
         let rise = losses.get(1).zip(losses.first()).map_or(0.0, |(ahead, here)| ahead - here);
-        let noise = gate * std::f64::consts::SQRT_2 * deviation;
-        let unresolved = fit.curvature <= gate * fit.curvature_deviation;
-        if rise > noise {
+        if rise > gate * std::f64::consts::SQRT_2 * deviation {
             self.radius /= 2.0;
-        } else if unresolved && (rise.abs() <= noise || self.radius < FARTHEST * rate) {
+        } else if fit.curvature <= gate * fit.curvature_deviation {
             self.radius *= 2.0;
         }
         self.radius = self.radius.clamp(1e-12, 1e6);
     }
 
     /// The next learning rate.
-    pub(super) fn next_rate(&mut self, rate: f64, gate: f64, max_change: f64) -> f64 {
-        let (b, a) = (self.slope, self.curvature);
-        let (margin_b, margin_a) = (gate * b.deviation(), gate * a.deviation());
-        // b/a lies between these.
-        let lower = (b.value() - margin_b).max(0.0) / (a.value().max(0.0) + margin_a);
-        let upper = if a.value() > margin_a {
-            (b.value() + margin_b).max(0.0) / (a.value() - margin_a)
-        } else {
-            f64::INFINITY
+    pub(super) fn next_rate(&self, rate: f64, max_change: f64) -> f64 {
+        let median = |end: fn(&Interval) -> f64| {
+            let mut ends = self.intervals.map(|interval| end(&interval));
+            ends.sort_by(f64::total_cmp);
+            ends[PROBES / 2]
         };
-        let (least, most) = if self.adjusting { (AIM, AIM) } else { (TOO_SMALL, TOO_LARGE) };
-        // Written for the cases in which it changes: NaN keeps the rate.
-        let (verdict, target) = if rate < least * lower {
-            (1, AIM * lower)
-        } else if rate > most * upper {
-            (-1, AIM * upper)
+        let (lower, upper) = (median(|of| of.lower), median(|of| of.upper));
+        let target = if rate < LEAST * lower {
+            AIM * lower
+        } else if rate > MOST * upper {
+            AIM * upper
         } else {
-            (self.verdict, self.adjusting) = (0, false);
             return rate;
         };
-        let confirmed = self.adjusting || verdict == self.verdict;
-        (self.verdict, self.adjusting) = (verdict, confirmed);
-        if !confirmed {
-            return rate;
-        }
         target.clamp(rate / max_change, rate * max_change).clamp(1e-12, 1e6)
     }
 
     pub(super) fn save(&self) -> State {
         let mut state = State::new("adaptive");
-        for (name, number) in [
-            ("radius", self.radius),
-            ("slope", self.slope.sum),
-            ("slope precision", self.slope.precision),
-            ("curvature", self.curvature.sum),
-            ("curvature precision", self.curvature.precision),
-            ("verdict", f64::from(self.verdict)),
-            ("adjusting", f64::from(u8::from(self.adjusting))),
-        ] {
-            state.set_number(name, number);
+        state.set_number("radius", self.radius);
+        for (i, interval) in self.intervals.iter().enumerate() {
+            state.set_number(&format!("lower {i}"), interval.lower);
+            state.set_number(&format!("upper {i}"), interval.upper);
         }
         state
     }
 
     pub(super) fn load(&mut self, state: &State) -> Result<(), Refused> {
         state.check_kind("adaptive")?;
-        let estimate = |name: &str| {
-            let precision = state.number(&format!("{name} precision"))?;
-            Ok::<_, Refused>(Estimate { sum: state.number(name)?, precision })
-        };
-        *self = Self {
-            radius: Positive::new("the radius of the probes", state.number("radius")?)?.get(),
-            slope: estimate("slope")?,
-            curvature: estimate("curvature")?,
-            verdict: state.number("verdict")? as i8,
-            adjusting: state.number("adjusting")? != 0.0,
-        };
+        self.radius = Positive::new("the radius of the probes", state.number("radius")?)?.get();
+        for (i, interval) in self.intervals.iter_mut().enumerate() {
+            interval.lower = state.number(&format!("lower {i}"))?;
+            interval.upper = state.number(&format!("upper {i}"))?;
+        }
         Ok(())
     }
 }
@@ -197,57 +145,94 @@ impl Adaptive {
 mod tests {
     use super::*;
 
-    fn rule(slope: (f64, f64), curvature: (f64, f64)) -> Adaptive {
-        let estimate = |(value, deviation): (f64, f64)| {
-            let mut estimate = Estimate::default();
-            estimate.add(value, deviation);
-            estimate
-        };
-        Adaptive { slope: estimate(slope), curvature: estimate(curvature), ..Adaptive::new(1.0) }
+    const GATE: f64 = 1.5;
+
+    fn fit(slope: (f64, f64), curvature: (f64, f64)) -> Fit {
+        Fit {
+            slope: slope.0,
+            slope_deviation: slope.1,
+            curvature: curvature.0,
+            curvature_deviation: curvature.1,
+        }
     }
 
-    /// With a gate of 2, b in [0.8, 1.2] and a in [0.5, 1.5] leave b/a between 0.533 and 2.4.
+    fn rule(fits: &[Fit]) -> Adaptive {
+        let mut rule = Adaptive::new(1.0);
+        for fit in fits {
+            rule.observe(fit, &[1.0, 1.0, 1.0], 0.1, GATE);
+        }
+        rule
+    }
+
+    /// b in [0.85, 1.15] and a in [0.7, 1.3] leave b/a between 0.654 and 1.643.
     #[test]
     fn a_rate_is_kept_until_it_is_ruled_out() {
-        let next = |rate: f64| {
-            let mut rule = rule((1.0, 0.1), (1.0, 0.25));
-            // One probe alone changes nothing.
-            assert_eq!(rule.next_rate(rate, 2.0, 100.0), rate);
-            (rule.next_rate(rate, 2.0, 100.0), rule.adjusting)
-        };
-        let (lower, upper) = (0.8 / 1.5, 1.2 / 0.5);
-        for kept in [0.06, 0.5, 1.0, 4.7] {
-            assert_eq!(next(kept), (kept, false));
+        let probe = fit((1.0, 0.1), (1.0, 0.2));
+        let rule = rule(&[probe; 3]);
+        let (lower, upper) = (0.85 / 1.3, 1.15 / 0.7);
+        for kept in [0.33, 0.5, 1.0, 2.4] {
+            assert_eq!(rule.next_rate(kept, 100.0), kept);
         }
-        for (rate, end) in [(0.05, lower), (0.01, lower), (4.9, upper), (40.0, upper)] {
-            let (found, adjusting) = next(rate);
-            assert!((found / (0.4 * end) - 1.0).abs() < 1e-9 && adjusting, "{rate}: {found}");
+        for (rate, end) in [(0.32, lower), (0.01, lower), (2.5, upper), (40.0, upper)] {
+            let found = rule.next_rate(rate, 100.0);
+            assert!((found / (0.7 * end) - 1.0).abs() < 1e-9, "{rate}: {found}");
         }
+    }
+
+    /// One probe of three changes nothing, neither the first nor one that differs from the others.
+    #[test]
+    fn one_probe_alone_does_not_decide() {
+        let (usual, sharp) = (fit((1.0, 0.1), (1.0, 0.1)), fit((1.0, 0.1), (100.0, 0.1)));
+        for probes in [&[sharp][..], &[usual, sharp, usual], &[sharp, usual, usual]] {
+            assert_eq!(rule(probes).next_rate(1.0, 4.0), 1.0, "{} probes", probes.len());
+        }
+        assert_eq!(rule(&[sharp, sharp]).next_rate(1.0, 4.0), 0.25);
+        assert_eq!(rule(&[usual, sharp, sharp]).next_rate(1.0, 4.0), 0.25);
+        // Older probes are forgotten.
+        assert_eq!(rule(&[sharp, sharp, sharp, usual, usual]).next_rate(1.0, 4.0), 1.0);
     }
 
     #[test]
     fn a_rate_moves_in_limited_steps_to_its_aim() {
-        let mut rule = rule((1.0, 1e-9), (1.0, 1e-9));
-        let rates: Vec<f64> =
-            std::iter::successors(Some(1e-3), |&rate| Some(rule.next_rate(rate, 2.0, 4.0)))
-                .take(8)
-                .collect();
-        let expected = [0.001, 0.001, 0.004, 0.016, 0.064, 0.256, 0.4, 0.4];
+        let rule = rule(&[fit((1.0, 1e-9), (1.0, 1e-9)); 3]);
+        let next = |&rate: &f64| Some(rule.next_rate(rate, 4.0));
+        let rates: Vec<f64> = std::iter::successors(Some(1e-3), next).take(7).collect();
+        let expected = [0.001, 0.004, 0.016, 0.064, 0.256, 0.7, 0.7];
         assert!(rates.iter().zip(expected).all(|(a, b)| (a / b - 1.0).abs() < 1e-6), "{rates:?}");
     }
 
     /// Without a resolved curvature there is no upper end; without a slope no lower one.
     #[test]
     fn what_is_not_resolved_rules_nothing_out() {
-        for rate in [1e-6, 1.0, 1e5] {
-            let unresolved = rule((0.1, 0.1), (0.1, 0.1)).next_rate(rate, 2.0, 4.0);
-            assert_eq!(unresolved, rate);
+        let nan = fit((f64::NAN, 0.1), (f64::NAN, 0.1));
+        for probe in [fit((0.1, 0.1), (0.1, 0.1)), nan] {
+            for rate in [1e-6, 1.0, 1e5] {
+                assert_eq!(rule(&[probe; 3]).next_rate(rate, 4.0), rate);
+            }
         }
-        assert_eq!(rule((1.0, 0.1), (0.1, 0.1)).next_rate(1e5, 2.0, 4.0), 1e5);
-        assert_eq!(Adaptive::new(0.1).next_rate(0.1, 2.0, 4.0), 0.1);
+        assert_eq!(rule(&[fit((1.0, 0.1), (0.1, 0.1)); 3]).next_rate(1e5, 4.0), 1e5);
         // A loss that curves up and does not fall rules out every rate above the noise.
-        let mut rising = rule((-1.0, 0.1), (1.0, 0.1));
-        assert_eq!(rising.next_rate(1.0, 2.0, 4.0), 1.0);
-        assert_eq!(rising.next_rate(1.0, 2.0, 4.0), 0.25);
+        assert_eq!(rule(&[fit((-1.0, 0.1), (1.0, 0.1)); 3]).next_rate(1.0, 4.0), 0.25);
+    }
+
+    #[test]
+    fn the_radius_grows_until_the_curvature_is_seen() {
+        let mut rule = Adaptive::new(1.0);
+        let (unresolved, resolved) = (fit((1.0, 0.1), (0.1, 0.1)), fit((1.0, 0.1), (1.0, 0.1)));
+        rule.observe(&unresolved, &[1.0, 0.9, 1.0], 0.01, GATE);
+        assert_eq!(rule.radius(), 4.0);
+        rule.observe(&resolved, &[1.0, 0.9, 1.0], 0.01, GATE);
+        assert_eq!(rule.radius(), 4.0);
+        rule.observe(&unresolved, &[1.0, 1.5, 1.0], 0.01, GATE);
+        assert_eq!(rule.radius(), 2.0);
+    }
+
+    #[test]
+    fn the_state_is_restored() {
+        let before = rule(&[fit((1.0, 0.1), (0.1, 0.1)), fit((1.0, 0.1), (1.0, 0.1))]);
+        let mut after = Adaptive::new(7.0);
+        after.load(&before.save()).unwrap();
+        assert_eq!(after, before);
+        assert!(after.load(&State::new("adaptive")).is_err());
     }
 }

@@ -8,10 +8,10 @@
 //!
 //! | | paper | default |
 //! |---|---|---|
-//! | learning rate ([`Rule`]) | b/a at every probe | kept until probes rule it out, see `adaptive.rs` |
+//! | learning rate ([`Rule`]) | b/a at every probe | 0.7 b/a where probes rule a rate out, see `adaptive.rs` |
 //! | first learning rate | 1e-4 | the default of the method, with its warm-up |
 //! | points of the probes | ± the learning rate | ± a radius of its own |
-//! | clip bound R_l of the losses | L̃(0) | 3 L̃(0), which falls by at most one half per probe |
+//! | clip bound R_l of the losses | L̃(0) | 3 L̃(0), which falls by at most one half per probe, and in all to a quarter |
 //! | lot of the probes | the gradient's | one of its own, which costs far less |
 //!
 //! With R_l = L̃(0) the bound could only fall, to 0, because clipped losses are at most R_l.
@@ -23,62 +23,44 @@ mod fit;
 pub use self::adaptive::Adaptive;
 pub use self::fit::Fit;
 
-use crate::{Auto, FoundRate, Note, Schedule, Search, State, within};
+use crate::{Auto, FoundRate, Note, Schedule, Search, State, keys, within};
 use protocol::{Announcement, Bound, LossQuery, Oracle, Params, Positive, Refused};
 use serde::{Deserialize, Serialize};
 
-/// Hyperparameters of HyFreeDP.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// The learning rate before the first probe; by default that of the method, 1e-4 for the rules
-    /// gated and literal.
-    pub start: Auto<f64>,
-    /// How the learning rate follows from the probes: adaptive, gated or literal.
-    pub rule: Rule,
-    /// K: probes are made in every step whose number, counted from 1, is a multiple of this.
-    pub every: u64,
-    /// Number of points at which the loss is probed: 3 or 5.
-    pub points: Points,
-    /// The lot that is probed: fresh or same.
-    pub lot: ProbeLot,
-    /// Factor by which the gradients get more noise, to pay for the probes.
-    pub gradient_factor: f64,
-    /// Standard deviations by which slope and curvature must exceed the noise; for adaptive, those
-    /// that the interval of the best rate covers on each side.
-    pub gate: f64,
-    /// The weight of a new estimate in the learning rate, for the rule gated; 0.1 by default.
-    pub smoothing: Auto<f64>,
-    /// The largest factor by which the learning rate may change per probe, or, for gated, an
-    /// estimate may differ from it; 4 by default, 2 for gated.
-    pub max_change: Auto<f64>,
-    /// The clip bound of the losses before the first probe.
-    pub loss_clip: f64,
-    /// The clip bound of the losses as a multiple of L̃(0).
-    pub loss_clip_factor: f64,
-    /// The largest share by which the clip bound of the losses may fall per probe.
-    pub loss_clip_fall: f64,
-    /// The least clip bound of the losses.
-    pub lowest_loss_clip: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            start: Auto::Auto,
-            rule: Rule::Adaptive,
-            every: 5,
-            points: Points::Three,
-            lot: ProbeLot::Fresh,
-            gradient_factor: 1.01,
-            gate: 2.5,
-            smoothing: Auto::Auto,
-            max_change: Auto::Auto,
-            loss_clip: 10.0,
-            loss_clip_factor: 3.0,
-            loss_clip_fall: 0.5,
-            lowest_loss_clip: 0.1,
-        }
+keys! {
+    /// Hyperparameters of HyFreeDP.
+    #[derive(Clone, Copy, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Config {
+        /// The learning rate before the first probe; by default that of the method, 1e-4 for the rules
+        /// gated and literal.
+        pub start: Auto<f64> = Auto::Auto,
+        /// How the learning rate follows from the probes: adaptive, gated or literal.
+        pub rule: Rule = Rule::Adaptive,
+        /// K: probes are made in every step whose number, counted from 1, is a multiple of this.
+        pub every: u64 = 5,
+        /// Number of points at which the loss is probed: 3 or 5.
+        pub points: Points = Points::Three,
+        /// The lot that is probed: fresh or same.
+        pub lot: ProbeLot = ProbeLot::Fresh,
+        /// Factor by which the gradients get more noise, to pay for the probes.
+        pub gradient_factor: f64 = 1.01,
+        /// Standard deviations by which slope and curvature must exceed the noise; for adaptive, those
+        /// that the interval of the best rate covers on each side.
+        pub gate: f64 = 1.5,
+        /// The weight of a new estimate in the learning rate, for the rule gated; 0.1 by default.
+        pub smoothing: Auto<f64> = Auto::Auto,
+        /// The largest factor by which the learning rate may change per probe, or, for gated, an
+        /// estimate may differ from it; 4 by default, 2 for gated.
+        pub max_change: Auto<f64> = Auto::Auto,
+        /// The clip bound of the losses before the first probe.
+        pub loss_clip: f64 = 10.0,
+        /// The clip bound of the losses as a multiple of L̃(0).
+        pub loss_clip_factor: f64 = 3.0,
+        /// The largest share by which the clip bound of the losses may fall per probe.
+        pub loss_clip_fall: f64 = 0.5,
+        /// The least clip bound of the losses; by default a quarter of the largest multiple of L̃(0).
+        pub lowest_loss_clip: Auto<f64> = Auto::Auto,
     }
 }
 
@@ -155,6 +137,8 @@ pub struct HyFree {
     /// The warm-up; the found rate replaces its peak.
     schedule: Schedule,
     clip: f64,
+    /// The least clip bound of the losses so far.
+    lowest_clip: f64,
     adaptive: Adaptive,
 }
 
@@ -167,7 +151,8 @@ impl HyFree {
     /// # Errors
     /// If a hyperparameter is out of range.
     pub fn new(config: &Config, schedule: Schedule, sigma: Positive) -> Result<Self, Refused> {
-        Positive::new("optimizer.hyfree.lowest_loss_clip", config.lowest_loss_clip)?;
+        let lowest = config.lowest_loss_clip.or(LOWEST_CLIP);
+        let lowest = Positive::new("optimizer.hyfree.lowest_loss_clip", lowest)?.get();
         Positive::new("optimizer.hyfree.loss_clip_factor", config.loss_clip_factor)?;
         let most = 1.0 + f64::EPSILON;
         within("optimizer.hyfree.loss_clip_fall", config.loss_clip_fall, 0.0, most)?;
@@ -184,6 +169,7 @@ impl HyFree {
         Ok(Self {
             rate,
             clip: Positive::new("optimizer.hyfree.loss_clip", config.loss_clip)?.get(),
+            lowest_clip: lowest,
             config: Config { every: config.every.max(1), ..*config },
             schedule,
             sigma,
@@ -206,8 +192,8 @@ impl HyFree {
         match self.config.rule {
             Rule::Adaptive => {
                 let max_change = self.config.max_change.or(4.0);
-                self.adaptive.observe(fit, losses, deviation, self.rate, gate);
-                Ok(self.adaptive.next_rate(self.rate, gate, max_change))
+                self.adaptive.observe(fit, losses, deviation, gate);
+                Ok(self.adaptive.next_rate(self.rate, max_change))
             }
             // Written for the good case: NaN keeps the rate.
             Rule::Gated
@@ -279,18 +265,19 @@ impl Search for HyFree {
                 losses.push(released.value);
             }
             let fit = Fit::new(&points, &losses, deviation);
-            // During the warm-up, the directions are not yet those of the run.
-            if step >= self.schedule.warm_up {
-                match self.next_rate(&fit, &losses, deviation) {
-                    Ok(rate) => self.rate = rate,
-                    Err(note) => notes.push(note),
-                }
+            match self.next_rate(&fit, &losses, deviation) {
+                // During the warm-up, the directions are not yet those of the run.
+                Ok(rate) if step < self.schedule.warm_up => self.rate = rate.min(self.rate),
+                Ok(rate) => self.rate = rate,
+                Err(note) => notes.push(note),
             }
-            // Within what a curator accepts, whatever was released.
             let target = self.config.loss_clip_factor * losses[0];
-            let lowest =
-                ((1.0 - self.config.loss_clip_fall) * self.clip).max(self.config.lowest_loss_clip);
-            self.clip = lowest.max(target).min(1e12);
+            if self.config.lowest_loss_clip == Auto::Auto {
+                self.lowest_clip = self.lowest_clip.max(LOWEST_SHARE * target);
+            }
+            let fallen = (1.0 - self.config.loss_clip_fall) * self.clip;
+            // Within what a curator accepts, whatever was released.
+            self.clip = fallen.max(self.lowest_clip).max(target).min(1e12);
         }
         let factor = self.schedule.at(step) / self.schedule.peak.get();
         Ok(FoundRate { rate: factor * self.rate, notes })
@@ -300,18 +287,30 @@ impl Search for HyFree {
         let mut state = State::new("hyfree");
         state.set_number("rate", self.rate);
         state.set_number("clip", self.clip);
+        state.set_number("lowest clip", self.lowest_clip);
         state.set_part("adaptive", self.adaptive.save());
         state
     }
 
     fn load(&mut self, mut state: State) -> Result<(), Refused> {
         state.check_kind("hyfree")?;
-        let (rate, clip) = (state.number("rate")?, state.number("clip")?);
-        self.rate = Positive::new("the learning rate", rate)?.get();
-        self.clip = Positive::new("the clip bound of the losses", clip)?.get();
+        let positive = |name| Ok::<_, Refused>(Positive::new(name, state.number(name)?)?.get());
+        self.rate = positive("rate")?;
+        self.clip = positive("clip")?;
+        self.lowest_clip = positive("lowest clip")?;
         self.adaptive.load(&state.part("adaptive")?)
     }
 }
+
+/// The least clip bound of the losses before the first probe.
+const LOWEST_CLIP: f64 = 1e-2;
+
+/// The least clip bound of the losses, relative to the largest multiple of L̃(0) so far.
+///
+/// In classification, most losses become small and a few stay large. Then the mean of the clipped
+/// losses falls with their bound, and a bound that followed it would fall to 0: on Fashion-MNIST
+/// from 7 to 0.1, where the mean loss was 0.5.
+const LOWEST_SHARE: f64 = 0.25;
 
 /// Learning rates that a literal b/a may have; others keep the rate.
 const RATES: std::ops::Range<f64> = 1e-12..1e6;

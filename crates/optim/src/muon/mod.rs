@@ -26,58 +26,41 @@ use crate::config::{Hyperparameters, Setting};
 use crate::gradient_noise::QueryTemplate;
 use crate::newton_schulz::{self, Normaliser, Polynomial, Scratch, orthogonalise};
 use crate::state::Shapes;
-use crate::{Auto, Descent, GradientNoise, Probes, State, elementwise, within};
+use crate::{Auto, Descent, GradientNoise, Key, Keys, Probes, State, elementwise, keys, within};
 use protocol::{Bound, Geometry, GradientQuery, Noisy, Params, Refused, TensorMap, Trainable};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use tensor::Array;
 use tensor::matmul::Threads;
 
-/// Hyperparameters of DP-Muon.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// μ: momentum of the matrices; 0.95 by default.
-    pub momentum: Auto<f64>,
-    /// Steps of the Newton–Schulz iteration Q.
-    pub newton_schulz_steps: usize,
-    /// Degree of its polynomial, or "quintic".
-    pub newton_schulz_degree: Polynomial,
-    /// The number by which the momentum is divided before the iteration: frobenius or max1.
-    pub normaliser: Normaliser,
-    /// The factor of a direction, from the shape of its matrix: none, rows-over-cols or
-    /// larger-side.
-    pub shape_scale: ShapeScale,
-    /// Which tensors are orthogonalised and which have their own clip block: hidden, paper or all.
-    pub muon_group: Group,
-    /// Clip bounds and noise shares of single blocks.
-    pub blocks: Vec<BlockRule>,
-    /// Decoupled weight decay of the matrices; 0 by default.
-    pub weight_decay: Auto<f64>,
-    /// β₁ and β₂ of Adam, which updates the other tensors.
-    pub betas: (f64, f64),
-    /// ε of Adam.
-    pub epsilon: f64,
-    /// The learning rate of the other tensors, relative to the matrices'; 1 by default.
-    pub auxiliary_ratio: Auto<f64>,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        let newton_schulz::Config { polynomial, steps, normaliser } = Default::default();
-        Self {
-            momentum: Auto::Auto,
-            newton_schulz_steps: steps,
-            newton_schulz_degree: polynomial,
-            normaliser,
-            shape_scale: ShapeScale::LargerSide,
-            muon_group: Group::Hidden,
-            blocks: Vec::new(),
-            weight_decay: Auto::Auto,
-            betas: adam::BETAS,
-            epsilon: adam::EPSILON,
-            auxiliary_ratio: Auto::Auto,
-        }
+keys! {
+    /// Hyperparameters of DP-Muon.
+    #[derive(Clone, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Config {
+        /// μ: momentum of the matrices; 0.95 by default.
+        pub momentum: Auto<f64> = Auto::Auto,
+        /// Steps of the Newton–Schulz iteration Q.
+        pub newton_schulz_steps: usize = newton_schulz::Config::default().steps,
+        /// Degree of its polynomial, or "quintic".
+        pub newton_schulz_degree: Polynomial = newton_schulz::Config::default().polynomial,
+        /// The number by which the momentum is divided before the iteration: frobenius or max1.
+        pub normaliser: Normaliser = newton_schulz::Config::default().normaliser,
+        /// The factor of a direction, from the shape of its matrix: none, rows-over-cols or
+        /// larger-side.
+        pub shape_scale: ShapeScale = ShapeScale::LargerSide,
+        /// Which tensors are orthogonalised and which have their own clip block: hidden, paper or all.
+        pub muon_group: Group = Group::Hidden,
+        /// Clip bounds and noise shares of single blocks.
+        pub blocks: Vec<BlockRule> = Vec::new(),
+        /// Decoupled weight decay of the matrices; 0 by default.
+        pub weight_decay: Auto<f64> = Auto::Auto,
+        /// β₁ and β₂ of Adam, which updates the other tensors.
+        pub betas: (f64, f64) = adam::BETAS,
+        /// ε of Adam.
+        pub epsilon: f64 = adam::EPSILON,
+        /// The learning rate of the other tensors, relative to the matrices'; 1 by default.
+        pub auxiliary_ratio: Auto<f64> = Auto::Auto,
     }
 }
 
@@ -114,19 +97,15 @@ pub struct CorrectedConfig {
     pub correction: Correction,
 }
 
-/// Hyperparameters of the bias correction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Correction {
-    /// J: pairs of probes.
-    pub probes: usize,
-    /// Where the iteration is evaluated: momentum or average.
-    pub evaluate_at: EvaluateAt,
-}
-
-impl Default for Correction {
-    fn default() -> Self {
-        Self { probes: 1, evaluate_at: EvaluateAt::Momentum }
+keys! {
+    /// Hyperparameters of the bias correction.
+    #[derive(Clone, Copy, Debug, Eq)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Correction {
+        /// J: pairs of probes.
+        pub probes: usize = 1,
+        /// Where the iteration is evaluated: momentum or average.
+        pub evaluate_at: EvaluateAt = EvaluateAt::Momentum,
     }
 }
 
@@ -142,6 +121,12 @@ pub enum EvaluateAt {
     Momentum,
     /// At the averaged gradient M̂ = M/s_t, as in the paper.
     Average,
+}
+
+impl Keys for CorrectedConfig {
+    fn keys(&self) -> Vec<Key> {
+        [self.muon.keys(), self.correction.keys()].concat()
+    }
 }
 
 impl Hyperparameters for CorrectedConfig {

@@ -44,39 +44,28 @@ use crate::adam::{self, Moments};
 use crate::config::{Hyperparameters, Setting};
 use crate::gradient_noise::QueryTemplate;
 use crate::state::Shapes;
-use crate::{Auto, Descent, GradientNoise, Note, Probes, State, elementwise, within};
+use crate::{Auto, Descent, GradientNoise, Note, Probes, State, elementwise, keys, within};
 use protocol::{
     Bound, Frame, Geometry, GradientQuery, Noisy, Params, Refused, Role, TensorMap, Trainable,
 };
-use serde::{Deserialize, Serialize};
 use tensor::matmul::product;
 use tensor::{Array, linalg};
 
-/// Hyperparameters of PRISM.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Config {
-    /// β₁ and β₂
-    pub betas: (f64, f64),
-    /// c₀: the ridge, as a multiple of the noise.
-    pub ridge: f64,
-    /// Whether the expectation of the noise is subtracted from the second moment.
-    pub subtract_noise: bool,
-    /// The learning rate of the other tensors, relative to the pairs'; 1 by default.
-    pub auxiliary_ratio: Auto<f64>,
-    /// ε of Adam, which updates the other tensors.
-    pub epsilon: f64,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            betas: adam::BETAS,
-            ridge: 1.0,
-            subtract_noise: false,
-            auxiliary_ratio: Auto::Auto,
-            epsilon: adam::EPSILON,
-        }
+keys! {
+    /// Hyperparameters of PRISM.
+    #[derive(Clone, Copy, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct Config {
+        /// β₁ and β₂: decay of the averages of the gradient and of its square.
+        pub betas: (f64, f64) = adam::BETAS,
+        /// c₀: the ridge, as a multiple of the noise.
+        pub ridge: f64 = 1.0,
+        /// Whether the expectation of the noise is subtracted from the second moment.
+        pub subtract_noise: bool = false,
+        /// The learning rate of the other tensors, relative to the pairs'; 1 by default.
+        pub auxiliary_ratio: Auto<f64> = Auto::Auto,
+        /// ε of Adam, which updates the other tensors.
+        pub epsilon: f64 = adam::EPSILON,
     }
 }
 

@@ -1,0 +1,84 @@
+//! A dry run: all inputs of a run are checked and its cost is computed, but nothing is trained.
+//!
+//! No folder is created, nothing is charged, and no step is made on the training data.
+
+use crate::config::{Config, DroppedRows};
+use crate::load::data::{self, Split, TrainingData};
+use crate::load::digest;
+use crate::load::model::{DataProperties, LoadedModel};
+use crate::plan::estimate::{self, StepCost};
+use crate::run::evaluation_data::{
+    check_selection, check_test_data, refuse_evaluation_on_training_data, validation_examples,
+};
+use crate::run::{Silent, together};
+use crate::{Error, Plan};
+use ::data::Preparation;
+use distributed::Ranks;
+use std::collections::HashSet;
+
+/// The plan of a run with its cost on this machine.
+#[derive(Clone, Debug)]
+pub struct DryRun {
+    /// Steps, noise and privacy cost.
+    pub plan: Plan,
+    /// Number of trained and of all parameter elements.
+    pub parameters: (usize, usize),
+    /// Time and memory of steps on synthetic records of the largest length.
+    pub cost: StepCost,
+}
+
+/// Checks the inputs of a run and computes its plan and its cost on this machine.
+///
+/// Rows of the training data are counted. They are prepared only if it is declared public which of
+/// them are too long or empty, because N then depends on that. `report` receives lines about
+/// downloads.
+///
+/// # Errors
+/// If [`train`](crate::run::train) would refuse the configuration, the model or the plan. Training
+/// may still refuse rows that are not read here.
+pub fn dry_run(config: &Config, report: &mut dyn FnMut(&str)) -> Result<DryRun, Error> {
+    let config = config.clone().absolute()?;
+    Plan::check(&config)?;
+    let (labels, image) = data::labels_and_shape(&config.data)?;
+    let model =
+        LoadedModel::open(&config, DataProperties { labels: &labels, image }, &mut *report)?;
+    if config.data.validation.is_some() || config.data.test.is_some() {
+        refuse_evaluation_on_training_data(&config, &digest::of_training_data(&config)?)?;
+    }
+    together::set_threads(&Ranks::alone(), &config);
+    let limit = data::length_limit(&config.data, &model)?;
+    let preparation = model.preparation(&labels, limit);
+    let validation = validation_examples(&config, &preparation, &mut Silent)?;
+    check_test_data(&config, &preparation)?;
+    check_selection(&config, &model, &validation)?;
+    let records = places(&config, &preparation)?;
+    let plan = Plan::new(&config, records, &model.network.trainable())?;
+    let all = model.network.tensors(&model.params).into_iter();
+    let parameters = (model.params.elements(), all.map(|(_, tensor)| tensor.len()).sum());
+    // Without the optimizer's own refusals, which depend on the parameters.
+    plan.optimizer(&config, &model.network.trainable(), &model.params)?;
+    let cost = estimate::measure(&config, &model, limit.saturating_sub(1).max(1))?;
+    Ok(DryRun { plan, parameters, cost })
+}
+
+/// The number of places of the training data.
+fn places(config: &Config, preparation: &Preparation<'_>) -> Result<usize, Error> {
+    if config.data.dropped_rows == DroppedRows::Public {
+        let TrainingData { records, .. } =
+            data::training_data(config, preparation, &std::env::temp_dir())?;
+        return Ok(records.places());
+    }
+    let (mut rows, mut persons) = (0, HashSet::new());
+    for record in data::rows(&config.data, Split::Train)?.into_iter().flatten() {
+        let record = record?;
+        rows += 1;
+        if config.data.combines_rows() {
+            let person = record.group.ok_or_else(|| Error::Rows {
+                place: format!("{}, line {}", config.data.train, record.line),
+                message: "the column of data.group is empty; expected the name of a person".into(),
+            })?;
+            persons.insert(person);
+        }
+    }
+    Ok(if config.data.combines_rows() { persons.len() } else { rows })
+}
