@@ -132,6 +132,17 @@ pub enum Error {
         /// The columns that exist.
         got: String,
     },
+    /// A column is given by its number, but the first row has its default name there.
+    #[error("{}: {key} is a number, so the first row is a record, but it has the name {name:?} in \
+        that column; set {key} to the name, or remove the first row", path.display())]
+    NumberedHeader {
+        /// The file.
+        path: PathBuf,
+        /// The key of a configuration that names the column.
+        key: &'static str,
+        /// The default name.
+        name: &'static str,
+    },
     /// A row has no value in a column.
     #[error("{}, {unit} {line}: {column:?} has no value; complete the row, or set data.missing = \
         \"skip\" to leave its place vacant", path.display())]

@@ -564,24 +564,61 @@ fn tables_with_a_header_are_read() {
     );
 }
 
+/// Which columns are read does not depend on the content of the first row.
 #[test]
-fn tables_without_a_header_are_read() {
-    let none = ReadOptions::default();
-    assert_eq!(
-        labelled(Format::Tsv, "good\t1\nbad\t0", &none),
-        [row("good", "1", "", 1), row("bad", "0", "", 2)]
-    );
-    assert_eq!(
-        labelled(Format::Csv, "-1,good\nx,bad", &none),
-        [row("good", "-1", "", 1), row("bad", "x", "", 2)]
-    );
+fn the_first_row_of_a_table_without_a_header_is_a_row() {
     let numbered = options(Some("3"), Some("1"), Some("2"));
-    assert_eq!(labelled(Format::Csv, "5,ann,fine", &numbered), [row("fine", "5", "ann", 1)]);
-    // Column numbers together with a header.
+    for first in ["5,ann,fine", "user,sentence,review", "3,1,2", "2,3,1", "text,label,x"] {
+        let cells: Vec<&str> = first.split(',').collect();
+        assert_eq!(
+            labelled(Format::Csv, format!("{first}\n4,bob,bad"), &numbered),
+            [row(cells[2], cells[0], cells[1], 1), row("bad", "4", "bob", 2)],
+            "{first}"
+        );
+    }
+    // Numbers are not guessed from the first row either.
+    for first in ["good\t1", "1\tgood", "good\tbad"] {
+        let message = refusal(Format::Tsv, first, &ReadOptions::default());
+        assert!(message.contains("got 2 columns without a known name"), "{message}");
+    }
+    // A header that would be a record is refused.
     assert_eq!(
-        labelled(Format::Csv, "label,user,review\n5,ann,fine", &numbered),
-        [row("fine", "5", "ann", 2)]
+        refusal(Format::Csv, "label,user,review\n5,ann,fine", &numbered),
+        "data: data.label_column is a number, so the first row is a record, but it has the name \
+         \"label\" in that column; set data.label_column to the name, or remove the first row"
     );
+    // One name makes a header of the first row; the names of other columns do not count.
+    let mixed = options(Some("3"), Some("label"), None);
+    assert_eq!(
+        labelled(Format::Csv, "label,user,review\n5,ann,fine", &mixed),
+        [row("fine", "5", "", 2)]
+    );
+}
+
+/// A line of tabs is a row of empty cells; a blank line is not a row.
+#[test]
+fn a_row_of_empty_cells_is_a_row() {
+    let skip = ReadOptions { missing: data::Missing::Skip, ..ReadOptions::default() };
+    let records = read(Format::Tsv, "text\tlabel\n\n\t\na\t1\n", &skip).unwrap();
+    let lines: Vec<u64> = records.iter().map(|record| record.line).collect();
+    assert_eq!(lines, [3, 4]);
+    assert!(records[0].content == Content::Missing);
+}
+
+/// The first object does not determine which keys of the others are read.
+#[test]
+fn objects_are_read_independently() {
+    let skip = ReadOptions { missing: data::Missing::Skip, ..ReadOptions::default() };
+    let rest = "{\"sentence\": \"a\", \"label\": 1}\n{\"text\": \"b\", \"class\": 2}";
+    for first in ["{\"text\": \"x\", \"label\": 0}", "{\"content\": \"x\"}", "{}"] {
+        let records = read(Format::Jsonl, &format!("{first}\n{rest}"), &skip).unwrap();
+        let rest: Vec<_> = records.into_iter().skip(1).map(|record| record.content).collect();
+        let expected = [("a", "1"), ("b", "2")].map(|(text, label)| Content::Labelled {
+            text: text.into(),
+            label: label.into(),
+        });
+        assert_eq!(rest, expected, "{first}");
+    }
 }
 
 #[test]
@@ -677,12 +714,12 @@ fn labels_follow_their_rule() {
         (Format::Csv, "text\na\nb\n"),
         (Format::Csv, "a\nb\n"),
         (Format::Csv, "label,text\n,a\n2,b\n"),
-        (Format::Tsv, "a\t1\nb\t2\n"),
         (Format::Jsonl, "{\"text\":\"a\"}\n{\"text\":\"b\",\"label\":{}}\n"),
     ] {
         assert_eq!(texts(format, bytes), ["a", "b"], "{bytes}");
     }
     assert!(refusal(Format::Csv, "x,y\na,b\n", &ignored).contains("for the text"));
+    assert!(refusal(Format::Tsv, "a\t1\nb\t2\n", &ignored).contains("for the text"));
 }
 
 /// Images need no labels if these are not read.
@@ -751,7 +788,7 @@ fn invalid_labelled_objects_are_refused() {
             "{\"text\": \"\"}".into(),
             absent("label", "\"label\" or \"class\" or \"target\"", "\"text\""),
         ),
-        (format!("{good}{{\"content\": \"\", \"label\": 1}}"), missing("text")),
+        (format!("{good}{{\"label\": 1}}"), missing("sentence")),
         (format!("{good}{{\"text\": \"\", \"label\": null}}"), missing("label")),
         (
             format!("{good}{{\"text\": \"\", \"label\": 0.5}}"),

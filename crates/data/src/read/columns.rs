@@ -131,51 +131,75 @@ impl Header<'_> {
     /// The columns, and whether the first row is a header.
     ///
     /// A label is optional if the cells are certainly names.
+    ///
+    /// # Claim
+    /// (PROOFS.md, 13.) Unless the file is refused, which columns are read, and whether the first
+    /// row is a record, follow from the options alone and not from the content of a record.
+    /// # Why
+    /// A column is found by its name or by its number. If one that is read is found by its name,
+    /// the first row is a header, and a file without the name is refused. If all are numbers, there
+    /// is no header, and cells are not compared with numbers.
+    /// # Checked by
+    /// `the_first_row_of_a_table_without_a_header_is_a_row`.
     pub(super) fn columns(&self) -> Result<(Columns, bool)> {
         let [text, image, label, group] =
             [Role::Text, Role::Image, Role::Label, Role::Group].map(|role| self.find(role));
-        let header =
-            self.certain || [text, image, label, group].iter().flatten().any(|found| found.named);
         // Unless the image is asked for, a text takes precedence.
         let is_image = self.options.image.is_some() || text.is_none() && image.is_some();
-        let role = if is_image { Role::Image } else { Role::Text };
+        let (role, content) = if is_image { (Role::Image, image) } else { (Role::Text, text) };
+        let ignores_labels = self.options.label_rule == LabelRule::Ignored;
+        let read = [
+            (role, content),
+            (Role::Label, label.filter(|_| !ignores_labels)),
+            (Role::Group, group),
+        ];
+        let named = read.iter().filter_map(|(_, found)| *found).any(|found| found.named);
+        let header = self.certain || named;
         for role in [Role::Text, Role::Image, Role::Label, Role::Group] {
             let found = [text, image, label, group][role as usize];
             if found.is_none() && role.given(self.options).is_some() {
                 return Err(self.absent(role, header));
             }
         }
-        let ignores_labels = self.options.label_rule == LabelRule::Ignored;
-        let numbered = |at: usize| ColumnMatch { at, named: false };
-        let (content, label) = match (if is_image { image } else { text }, label) {
+        let first = ColumnMatch { at: 0, named: false };
+        let (content, label) = match (content, label) {
             (Some(content), _) if ignores_labels => (content, None),
-            (None, None) if ignores_labels && self.cells.len() == 1 => (numbered(0), None),
+            (None, None) if ignores_labels && self.cells.len() == 1 => (first, None),
             (Some(content), Some(label)) => (content, Some(label)),
             (Some(content), None) if self.certain && !is_image => (content, None),
-            (None, None) if !header && self.cells.len() == 2 => {
-                match [0, 1].map(|at| self.cells[at].trim().parse::<i64>().is_ok()) {
-                    [true, false] => (numbered(1), Some(numbered(0))),
-                    [false, true] => (numbered(0), Some(numbered(1))),
-                    _ => return Err(self.absent(role, header)),
-                }
-            }
             (None, _) => return Err(self.absent(role, header)),
             (_, None) => return Err(self.absent(Role::Label, header)),
         };
+        if !header {
+            self.refuse_default_names(&read)?;
+        }
         let column = |found: ColumnMatch| Column {
             at: found.at,
             name: match self.cells.get(found.at) {
-                Some(name) if found.named => name.trim().into(),
+                Some(name) if header => name.trim().into(),
                 _ => format!("column {}", found.at + 1),
             },
         };
         let columns = Columns {
             content: column(content),
             image: is_image,
-            label: label.filter(|_| !ignores_labels).map(column),
+            label: label.map(column),
             group: group.map(column),
         };
         Ok((columns, header))
+    }
+
+    /// Refuses a first row with a default name in a column that is given by its number.
+    fn refuse_default_names(&self, read: &[(Role, Option<ColumnMatch>)]) -> Result<()> {
+        for (role, found) in read {
+            let cell =
+                found.and_then(|found| self.cells.get(found.at)).map_or("", |cell| cell.trim());
+            if let Some(name) = role.names().iter().find(|name| cell.eq_ignore_ascii_case(name)) {
+                let (path, key) = (self.path.into(), role.key());
+                return Err(Error::NumberedHeader { path, key, name });
+            }
+        }
+        Ok(())
     }
 
     /// Whether one of the cells is the text or image, and another the label.
@@ -192,13 +216,13 @@ impl Header<'_> {
         let Some(given) = role.given(self.options) else {
             return role.names().iter().find_map(|name| place(name));
         };
+        let number = given.parse::<usize>().ok();
         let numbered = || {
-            let at = given.parse::<usize>().ok()?.checked_sub(1)?;
-            let cell = self.cells.get(at)?.trim();
-            let named = role.names().iter().any(|name| cell.eq_ignore_ascii_case(name));
-            Some(ColumnMatch { at, named })
+            let at = number?.checked_sub(1).filter(|at| *at < self.cells.len())?;
+            Some(ColumnMatch { at, named: false })
         };
-        place(given).or_else(numbered)
+        // A number is a name only if the cells are certainly names: a record may contain it.
+        if self.certain || number.is_none() { place(given).or_else(numbered) } else { numbered() }
     }
 
     /// The error for a column that is not found. The names of a header are shown, a row is not.

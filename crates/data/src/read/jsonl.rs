@@ -1,16 +1,18 @@
 //! `jsonl`: one JSON object per line with a text or the path of an image, and a label.
 //!
 //! The keys are those named in the options, or the first default name of a column
-//! ([`labelled`](super::labelled)) that the first row has. A key that a row does not have, null and
-//! a label without letters are missing values ([`Missing`](super::Missing)); an empty text is not.
-//! Blank lines are skipped.
+//! ([`labelled`](super::labelled)) that the row has. A key that a row does not have, null and a label
+//! without letters are missing values ([`Missing`](super::Missing)); an empty text is not. Blank
+//! lines are skipped.
+//!
+//! No row determines how another is read: the first row may be a private record.
 
 use super::columns::{Column, Role, listed};
 use super::decode::ImageReader;
 use super::input::{Input, Row};
 use super::json::{self, SelectedKeys};
 use super::labelled::text_content;
-use super::{LabelRule, ReadOptions, Rows};
+use super::{LabelRule, Missing, ReadOptions, Rows};
 use crate::error::Result;
 use crate::record::{Content, Label, Record};
 use std::path::PathBuf;
@@ -22,8 +24,8 @@ pub(super) struct Jsonl {
     options: ReadOptions,
     /// The keys that may be read.
     candidates: Vec<String>,
-    /// The keys of the first row.
-    keys: Option<Keys>,
+    /// Whether a row has been read.
+    started: bool,
     images: ImageReader,
 }
 
@@ -48,27 +50,35 @@ impl Jsonl {
             row: Row::default(),
             options: options.clone(),
             candidates: roles.into_iter().flat_map(names).collect(),
-            keys: None,
+            started: false,
             images: ImageReader::new(options),
         }
     }
 
-    /// The keys of all rows, from the first one.
+    /// The keys of a row; of those that it does not have, the first that could be read.
+    ///
+    /// # Errors
+    /// If the first row does not have them, unless rows without a value are skipped. The names of
+    /// its keys are shown.
     fn keys(&self, text: &str, picked: &SelectedKeys) -> Result<Keys> {
+        let refuses = !self.started && self.options.missing == Missing::Error;
         let find = |role: Role| {
             let present = |name: &&str| picked.is_present(name);
-            let name = match role.given(&self.options) {
+            match role.given(&self.options) {
                 Some(given) => Some(given).filter(present),
                 None => role.names().iter().copied().find(present),
-            };
-            name.map(|name| Column { at: 0, name: name.into() })
+            }
         };
-        let absent =
-            |role: Role| role.absent(&self.options, &self.path, listed(&json::key_names(text)));
-        let group = find(Role::Group);
-        if group.is_none() && self.options.group.is_some() {
-            return Err(absent(Role::Group));
-        }
+        let key = |role: Role| match (find(role), role.given(&self.options)) {
+            (None, _) if refuses || role == Role::Group && !self.started => {
+                Err(role.absent(&self.options, &self.path, listed(&json::key_names(text))))
+            }
+            (Some(name), _) | (None, Some(name)) => Ok(Column { at: 0, name: name.into() }),
+            (None, None) => {
+                let names = role.names();
+                Ok(Column { at: 0, name: names.first().copied().unwrap_or_default().into() })
+            }
+        };
         let role = match (&self.options.image, &self.options.text) {
             (Some(_), _) => Role::Image,
             (None, None) if find(Role::Text).is_none() && find(Role::Image).is_some() => {
@@ -77,13 +87,13 @@ impl Jsonl {
             _ => Role::Text,
         };
         Ok(Keys {
-            content: find(role).ok_or_else(|| absent(role))?,
+            group: self.options.group.as_ref().map(|_| key(Role::Group)).transpose()?,
+            content: key(role)?,
             image: role == Role::Image,
             label: match self.options.label_rule {
                 LabelRule::Ignored => None,
-                _ => Some(find(Role::Label).ok_or_else(|| absent(Role::Label))?),
+                _ => Some(key(Role::Label)?),
             },
-            group,
         })
     }
 }
@@ -96,10 +106,8 @@ impl Rows for Jsonl {
         let (row, line) = (self.input.text(&self.row)?, self.row.line);
         let picked = SelectedKeys::new(row, &self.candidates)
             .map_err(|error| json::malformed(&error, &self.path, line, 1))?;
-        let keys = match self.keys.take() {
-            Some(keys) => keys,
-            None => self.keys(row, &picked)?,
-        };
+        let keys = self.keys(row, &picked)?;
+        self.started = true;
         let name = |key: &Column| picked.name(&key.name, &self.path, line);
         let group = match &keys.group {
             Some(key) => {
@@ -129,7 +137,6 @@ impl Rows for Jsonl {
                 Content::Missing
             }
         };
-        self.keys = Some(keys);
         Ok(Some(Record { content, group, line }))
     }
 }

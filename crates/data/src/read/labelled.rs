@@ -3,10 +3,8 @@
 //! The columns are those named in the options, or else the first of `sentence`, `text`, `content`
 //! and the first of `label`, `class`, `target` that the first row has. Without a column of texts,
 //! the first of `image`, `image_path`, `file_name`, `path` has the paths of images, relative to the
-//! file. Capitals make no difference, and the first row is a header if it has one of these names or
-//! of those in the options. A column can also be given by its number. A table of two columns
-//! without a header needs no options if just one cell of its first row is a whole number: that is
-//! the label.
+//! file. Capitals make no difference. The first row is then a header, and a file without these
+//! names is refused. If all columns that are read are given by their numbers, there is no header.
 //!
 //! Cells are trimmed: SST-2 ends its sentences with a space in the training set and without one in
 //! the test set. Labels stay names; indices are assigned later. Blank lines are skipped. A cell

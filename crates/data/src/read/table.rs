@@ -111,8 +111,15 @@ impl Table {
         input: &mut Input,
         is_header: impl Fn(&[&str]) -> bool,
     ) -> Result<bool> {
-        if !input.next_line(&mut self.row)? {
-            return Ok(false);
+        // Tabs are separators: a line of tabs is a row of empty cells.
+        let is_blank = |row: &Row| row.bytes.iter().all(|byte| b" \r\n".contains(byte));
+        loop {
+            if !input.next_line_or_blank(&mut self.row)? {
+                return Ok(false);
+            }
+            if !is_blank(&self.row) {
+                break;
+            }
         }
         let mut parser = match self.parser.take() {
             Some(parser) => parser,
