@@ -52,8 +52,8 @@ pub(crate) struct Compare {
     #[arg(long, value_name = "NAME:KEY=VALUE")]
     set_for: Vec<String>,
     /// The figure by which the best settings are marked: best_nll, nll, perplexity,
-    /// best_accuracy, accuracy, macro_f1, micro_f1, auroc, best_rmse, rmse, mae, r2, bleu or
-    /// rouge_l [default: the first of these that was measured]
+    /// best_accuracy, accuracy, macro_f1, micro_f1, auroc, best_rmse, rmse, mae, r2, bleu,
+    /// rouge_l or slot_accuracy [default: the first of these that was measured]
     #[arg(long, value_name = "FIGURE")]
     metric: Option<String>,
     #[command(flatten)]

@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::estimate::LocalCost;
-use super::output::{fields, print, print_json, short, up, up_e, warn};
+use super::output::{fields, note, print, print_json, short, up, up_e, warn};
 use muffle::config::Config;
 use muffle::run::dry::DryRun;
 use serde::Serialize;
@@ -90,7 +90,7 @@ pub(crate) fn print_dry_run(config: &Config, dry: &DryRun, json: bool) -> Result
     if private {
         warn_if_hopeless(to_signal);
     }
-    eprintln!("dry run: nothing was trained or charged, and no folder was created");
+    note!("dry run: nothing was trained or charged, and no folder was created");
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::bench::peak_memory;
 use super::error::Error;
-use super::output::short;
+use super::output::{note, short};
 use muffle::LoadedModel;
 use muffle::config::Config;
 use muffle::load::model::DataProperties;
@@ -25,7 +25,7 @@ impl Estimate<'_> {
             Config::default().with_optimizer("dp-adam").map_err(muffle::Error::from)?;
         self.model.clone_into(&mut config.model.source);
         let model =
-            LoadedModel::open(&config, DataProperties::default(), &mut |line| eprintln!("{line}"))?;
+            LoadedModel::open(&config, DataProperties::default(), &mut |line| note!("{line}"))?;
         let most = model.max_tokens();
         let length = match self.length {
             Some(length) if length < 2 || length > most as u64 => {

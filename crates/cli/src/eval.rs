@@ -3,7 +3,7 @@
 use super::data_options::DataOptions;
 use super::error::Error;
 use super::number::{count, real};
-use super::output::{fields, print, print_json, table, warn};
+use super::output::{fields, note, print, print_json, table, warn};
 use clap::Args;
 use muffle::LoadedModel;
 use muffle::config::{Auto, Config};
@@ -82,8 +82,7 @@ struct Output {
 
 impl Eval {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let mut model =
-            LoadedModel::open_for_inference(&self.model, &mut |line| eprintln!("{line}"))?;
+        let mut model = LoadedModel::open_for_inference(&self.model, &mut |line| note!("{line}"))?;
         if let Some(template) = &self.template {
             model.set_template(template)?;
         }
@@ -98,6 +97,15 @@ impl Eval {
         let generates = !self.no_texts && can_have_prompts(format);
         let rows =
             || data::rows(&config, Split::Train)?.ok_or(muffle::Error::Internal("no data file"));
+        if let Some(outputs) = model.config.architecture.head_outputs()
+            && !self.labels.is_empty()
+            && self.labels.len() != outputs
+        {
+            return Err(Error::usage(format!(
+                "--labels: expected {outputs} names, as the model has classes; got {}",
+                self.labels.len()
+            )));
+        }
         let labels = if self.labels.is_empty() { model.labels() } else { self.labels };
         let params = model.params.clone();
         let preparation = model.preparation(&labels, model.max_tokens() + 1);

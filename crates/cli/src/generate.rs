@@ -2,7 +2,7 @@
 
 use super::error::Error;
 use super::number::{count, real};
-use super::output::{print, print_json};
+use super::output::{note, print, print_json};
 use clap::Args;
 use muffle::LoadedModel;
 use muffle::data::Template;
@@ -97,8 +97,7 @@ struct Output {
 
 impl Generate {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let mut model =
-            LoadedModel::open_for_inference(&self.model, &mut |line| eprintln!("{line}"))?;
+        let mut model = LoadedModel::open_for_inference(&self.model, &mut |line| note!("{line}"))?;
         if let Some(template) = &self.template {
             model.set_template(template)?;
         }

@@ -30,6 +30,7 @@ mod verify;
 use clap::{Parser, Subcommand};
 use error::Error;
 use muffle::distributed::Ranks;
+use output::note;
 use std::process::ExitCode;
 
 /// Differentially private training of neural networks.
@@ -96,7 +97,7 @@ fn run_command() -> ExitCode {
         Ok(ranks) => ranks,
         Err(error) => {
             if muffle::distributed::launcher_rank().is_none_or(|(rank, _)| rank == 0) {
-                eprintln!("muffle: {error}");
+                note!("muffle: {error}");
             } else {
                 // The launcher kills the other ranks as soon as one fails: rank 0 prints first.
                 std::thread::sleep(std::time::Duration::from_secs(2));
@@ -141,7 +142,7 @@ fn run_command() -> ExitCode {
                 std::thread::sleep(std::time::Duration::from_secs(2));
             }
             let rank = if ranks.is_first() { String::new() } else { format!("{}: ", ranks.name()) };
-            eprintln!("muffle: {rank}{line}");
+            note!("muffle: {rank}{line}");
             if !matches!(error, Error::Stopped { .. }) {
                 ranks.abort(error.code());
             }

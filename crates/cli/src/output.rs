@@ -7,15 +7,32 @@ use std::io::Write;
 pub(crate) use muffle::report::Number;
 pub(crate) use muffle::report::digits::{short, up, up_e};
 
+/// Prints a line on standard error; a reader that has closed the pipe does not end the program.
+macro_rules! note {
+    ($($argument:tt)*) => {{
+        use std::io::Write as _;
+        let _ = writeln!(std::io::stderr(), $($argument)*);
+    }};
+}
+pub(crate) use note;
+
 /// Prints a warning on standard error.
 pub(crate) fn warn(message: &str) {
-    eprintln!("muffle: warning: {message}");
+    note!("muffle: warning: {message}");
 }
 
-/// Prints a line or block on standard output. Exits quietly when the reader has closed the pipe.
+/// Prints a line or block on standard output.
+///
+/// If the reader has closed the pipe, nothing is printed; the exit code stays that of the command.
 pub(crate) fn print(text: &str) {
-    if writeln!(std::io::stdout(), "{text}").is_err() {
-        std::process::exit(0);
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// The unit of a guarantee; with `combined` rows, a record has all rows of a person.
+pub(crate) fn unit_words(unit: accounting::Unit, combined: bool) -> String {
+    match combined {
+        true => format!("{}, all rows of one person", unit.adjacency),
+        false => unit.to_string(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::data_options::DataOptions;
 use super::error::Error;
-use super::output::warn;
+use super::output::{note, warn};
 use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use muffle::LoadedModel;
@@ -83,7 +83,7 @@ impl Predict {
             (false, None, Some(path)) => Form::Rows(OutFormat::of(path)?),
             (false, None, None) => Form::Rows(OutFormat::Csv),
         };
-        let model = LoadedModel::open_for_inference(&self.model, &mut |line| eprintln!("{line}"))?;
+        let model = LoadedModel::open_for_inference(&self.model, &mut |line| note!("{line}"))?;
         let mut predictor = Predictor::new(&model, self.labels)?;
         let mut config = Config::default().data;
         // Such a row has no prediction, as an empty one.
@@ -110,7 +110,7 @@ impl Predict {
             }
         };
         progress.finish();
-        eprintln!("{} rows", counts.rows);
+        note!("{} rows", counts.rows);
         if counts.skipped > 0 {
             warn(&format!("rows without a prediction, because they are empty: {}", counts.skipped));
         }
@@ -368,7 +368,7 @@ impl Progress {
         self.rows += 1;
         self.bar.inc(1);
         if !self.is_live && self.last.elapsed() > Self::PAUSE {
-            eprintln!("{} rows …", self.rows);
+            note!("{} rows …", self.rows);
             self.last = Instant::now();
         }
     }

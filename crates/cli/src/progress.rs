@@ -1,7 +1,7 @@
 //! Progress of a run on standard error: a live line on a terminal, single lines elsewhere.
 
 use super::dry::warn_if_hopeless;
-use super::output::{short, up, up_e, warn};
+use super::output::{note, short, unit_words, up, up_e, warn};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use muffle::config::{DroppedRows, Publicity};
 use muffle::run::{Progress, RunObserver, RunStart};
@@ -48,15 +48,16 @@ impl Terminal {
     pub(crate) fn new(processes: usize) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let signalled = stop.clone();
-        // The first signal stops the run after its step or in its last evaluation, the second ends the process; the run can
+        // The first signal stops the run after its step or in its last evaluation, the second ends
+        // the process; the run can
         // be resumed in both cases. Installing it fails only if there is a handler already.
         let _ = ctrlc::set_handler(move || {
             if signalled.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);
             }
             match processes {
-                1 => eprintln!("\nmuffle: stopping after this step or row (again to stop at once)"),
-                _ => eprintln!(
+                1 => note!("\nmuffle: stopping after this step or row (again to stop at once)"),
+                _ => note!(
                     "\nmuffle: stopping, by a signal or because another process was lost; all \
                      charges are on disk: resume with muffle resume"
                 ),
@@ -89,7 +90,7 @@ impl Terminal {
 
     /// Prints a line above the progress bar.
     fn line(&self, text: &str) {
-        if self.live { self.bar.suspend(|| eprintln!("{text}")) } else { eprintln!("{text}") }
+        if self.live { self.bar.suspend(|| note!("{text}")) } else { note!("{text}") }
     }
 }
 
@@ -139,7 +140,7 @@ impl RunObserver for Terminal {
                     "privacy    ε = {} at δ = {}, {}; by {}{}",
                     up(price.epsilon, 3),
                     up_e(price.delta),
-                    budget.unit,
+                    unit_words(budget.unit, data.combines_rows()),
                     price.accountant,
                     if start.config.privacy.delta.given().is_none() {
                         "; δ is 1/(10 N), the default"
@@ -228,7 +229,7 @@ impl RunObserver for Terminal {
             self.bar.set_position(progress.step);
             self.bar.set_message(parts.join(" · "));
         } else if progress.fresh {
-            eprintln!("{}", parts.join(" · "));
+            note!("{}", parts.join(" · "));
         }
         for note in &progress.notes {
             self.line(note);
@@ -238,14 +239,14 @@ impl RunObserver for Terminal {
         }
     }
 
-    fn evaluating(&mut self, what: &str, rows: u64) {
+    fn evaluating(&mut self, what: &str, count: u64) {
         if self.live {
             self.bar.reset();
-            self.bar.set_message(format!("{what}: {rows} rows"));
+            self.bar.set_message(format!("{what} {count}"));
             self.bar.tick();
         } else if self.reported.elapsed() >= REPORT_INTERVAL {
             self.reported = Instant::now();
-            eprintln!("{what}: {rows} rows");
+            note!("{what} {count}");
         }
     }
 

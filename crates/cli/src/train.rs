@@ -5,15 +5,17 @@ use super::dry::print_dry_run;
 use super::error::Error;
 use super::eval::score_fields;
 use super::number::{count, real};
-use super::output::{fields, print, print_json, up, up_e};
+use super::output::{fields, note, print, print_json, unit_words, up, up_e, warn};
 use super::progress::Terminal;
 use clap::Args;
 use muffle::Outcome;
-use muffle::config::{Auto, Config, LearningRate, Publicity};
+use muffle::config::{Auto, Config, LearningRate, PersonRows, Publicity};
 use muffle::distributed::Ranks;
 use muffle::optim::registry;
 use muffle::run::dry::dry_run;
-use muffle::run::{self, RunObserver, Silent};
+use muffle::run::result::RunResult;
+use muffle::run::{self, Progress, RunObserver, RunStart, Silent};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
 
 /// Train a model privately
@@ -82,7 +84,7 @@ pub(crate) struct Changes {
     #[arg(long, short = 't', value_name = "T", value_parser = count, conflicts_with = "epochs")]
     pub(crate) steps: Option<u64>,
     /// The expected number of times that a record is used
-    #[arg(long, value_name = "E", value_parser = real)]
+    #[arg(long, value_name = "E", value_parser = real, allow_hyphen_values = true)]
     epochs: Option<f64>,
     /// The expected number of records in a lot
     #[arg(long, short = 'b', value_name = "B", value_parser = count)]
@@ -118,6 +120,19 @@ impl Changes {
             Some(path) => Config::read(path)?,
             None => Config::embedded(),
         })
+    }
+
+    /// Refuses a promise on the command line for an optimizer that keeps none.
+    fn refuse_noise_without_privacy(&self, config: &Config) -> Result<(), Error> {
+        let given = [("--epsilon", self.epsilon), ("--noise-multiplier", self.noise_multiplier)];
+        match given.iter().find(|(_, value)| value.is_some()) {
+            Some((option, _)) if !config.optimizer.entry().private => Err(Error::usage(format!(
+                "{option}: expected a private optimizer, such as dp-adam; got {}, which adds no \
+                 noise",
+                config.optimizer.name()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// A configuration with these changes.
@@ -167,8 +182,11 @@ impl Changes {
 impl Train {
     pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
         let config = self.changes.read(self.config.as_deref())?;
+        self.changes.refuse_noise_without_privacy(&config)?;
         if self.print_config {
             if ranks.is_first() {
+                // Paths are printed so that the file can be saved anywhere.
+                let config = if self.config.is_some() { config.absolute()? } else { config };
                 print(config.annotated().map_err(muffle::Error::from)?.trim_end());
             }
             return Ok(());
@@ -177,14 +195,69 @@ impl Train {
             if !ranks.is_first() {
                 return Ok(());
             }
-            let dry = dry_run(&config, &mut |line| eprintln!("{line}"))?;
+            let dry = dry_run(&config, &mut |line| note!("{line}"))?;
             return print_dry_run(&config, &dry, self.json);
         }
         let out = self.out.unwrap_or_else(|| unused_path("muffle-run"));
-        let outcome =
-            run::train_among(ranks, &config, &out, &mut *observer(ranks, self.show_left_out))
-                .map_err(|error| Error::of_run(error, &out))?;
-        outcome.iter().try_for_each(|outcome| print_outcome(outcome, self.json))
+        let mut observer = observer(ranks, self.show_left_out);
+        let outcome = run::train_among(ranks, &config, &out, &mut *observer)
+            .map_err(|error| Error::of_run(error, &out))?;
+        let Some(outcome) = outcome else { return Ok(()) };
+        if !self.json {
+            print_outcome(&outcome);
+        }
+        let reference = config.reference().filter(|_| ranks.count() == 1).and_then(|config| {
+            observer.message("training a reference without privacy, to see what privacy costs");
+            slot_accuracy(&train_reference(&config, &outcome, &mut *observer)?)
+        });
+        if self.json {
+            return print_json(&Output { result: outcome.result(), reference });
+        }
+        if let Some(reference) = reference {
+            let folder = outcome.folder.join(REFERENCE).display().to_string();
+            let share = format!("{:.1} % of the same facts without privacy", 100.0 * reference);
+            print(&fields(&[("reference", format!("{share}; see {folder}"))]));
+        }
+        Ok(())
+    }
+}
+
+/// The folder of the reference, in that of the run.
+const REFERENCE: &str = "reference";
+
+/// The share of facts that the texts of a model state correctly.
+fn slot_accuracy(outcome: &Outcome) -> Option<f64> {
+    outcome.texts?.slots?.accuracy()
+}
+
+/// Trains the run without privacy beside a run on the embedded corpus.
+///
+/// Its figures are an addition: if it is stopped or fails, there are none.
+fn train_reference(
+    config: &Config,
+    outcome: &Outcome,
+    observer: &mut dyn RunObserver,
+) -> Option<Outcome> {
+    let folder = outcome.folder.join(REFERENCE);
+    run::train(config, &folder, &mut Reference(observer))
+        .inspect_err(|error| warn(&format!("there is no reference: {error}")))
+        .ok()
+}
+
+/// The observer of a reference: it shows no messages, and stops as the other does.
+struct Reference<'a>(&'a mut dyn RunObserver);
+
+impl RunObserver for Reference<'_> {
+    fn message(&mut self, _: &str) {}
+    fn started(&mut self, _: &RunStart<'_>) {}
+    fn stepped(&mut self, progress: &Progress) {
+        self.0.evaluating("steps of the reference:", progress.step);
+    }
+    fn evaluating(&mut self, what: &str, count: u64) {
+        self.0.evaluating(what, count);
+    }
+    fn should_stop(&mut self) -> bool {
+        self.0.should_stop()
     }
 }
 
@@ -209,7 +282,16 @@ impl Resume {
     pub(crate) fn run(self, ranks: &Ranks) -> Result<(), Error> {
         let outcome = run::resume_among(ranks, &self.folder, &mut *observer(ranks, false))
             .map_err(|error| Error::of_run(error, &self.folder))?;
-        outcome.iter().try_for_each(|outcome| print_outcome(outcome, self.json))
+        match outcome {
+            Some(outcome) if self.json => {
+                print_json(&Output { result: outcome.result(), reference: None })
+            }
+            Some(outcome) => {
+                print_outcome(&outcome);
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 }
 
@@ -230,11 +312,18 @@ pub(crate) fn unused_path(base: &str) -> PathBuf {
     (1..).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(1))
 }
 
-/// Prints the outcome of a run as a table or as JSON.
-fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
-    if json {
-        return print_json(&outcome.result());
-    }
+/// The output of `--json`.
+#[derive(Serialize)]
+struct Output {
+    #[serde(flatten)]
+    result: RunResult,
+    /// Slot accuracy of the reference without privacy.
+    #[serde(rename = "reference_slot_accuracy", skip_serializing_if = "Option::is_none")]
+    reference: Option<f64>,
+}
+
+/// Prints the outcome of a run as a table.
+fn print_outcome(outcome: &Outcome) {
     let statement = &outcome.statement;
     let marked = if outcome.publicity == Publicity::Private {
         " (NON-PRIVATE: records outside the guarantee)"
@@ -243,6 +332,7 @@ fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
     };
     let mut rows = vec![match (statement.epsilon, statement.delta, statement.unit) {
         (Some(epsilon), Some(delta), Some(unit)) if statement.private => {
+            let unit = unit_words(unit, statement.person_rows == Some(PersonRows::Combined));
             ("privacy", format!("ε = {} at δ = {}, {unit}", up(epsilon, 3), up_e(delta)))
         }
         (Some(_), _, _) => ("privacy", "NONE: the seed of the noise was fixed".into()),
@@ -283,6 +373,9 @@ fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
             ),
         ));
     }
+    if let Some(accuracy) = slot_accuracy(outcome) {
+        rows.push(("facts right", format!("{:.1} % of those of unseen records", 100.0 * accuracy)));
+    }
     for sample in &outcome.samples {
         rows.push(("prompt", sample.source.clone()));
         rows.push(("generated", sample.text.clone()));
@@ -290,5 +383,4 @@ fn print_outcome(outcome: &Outcome, json: bool) -> Result<(), Error> {
     rows.push(("model", format!("{} (with privacy.json)", outcome.folder.join("model").display())));
     rows.push(("report", outcome.folder.join("report.html").display().to_string()));
     print(&fields(&rows));
-    Ok(())
 }

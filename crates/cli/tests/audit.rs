@@ -192,7 +192,7 @@ fn run_toml(place: &std::path::Path) {
         .unwrap()
         .save(&place.join("tokenizer.json"))
         .unwrap();
-    let text = "[model]\ntokenizer = \"tokenizer.json\"\n[data]\ntrain \
+    let text = "[model]\nsource = \"tiny\"\ntokenizer = \"tokenizer.json\"\n[data]\ntrain \
         = \"people.txt\"\n[privacy]\nepsilon = 4.0\n\
                 [training]\nsteps = 3\nlot_size = 10\n";
     std::fs::write(place.join("RUN.toml"), text).unwrap();

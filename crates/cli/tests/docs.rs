@@ -59,7 +59,8 @@ fn every_command_of_every_page_works() {
                 && !arguments.iter().any(|argument| argument == "--print-config")
             {
                 let quick = "--steps 2 --lot-size 8 --set evaluation.examples=5 --set \
-                    evaluation.max_new_tokens=3 --set evaluation.samples=1";
+                    evaluation.max_new_tokens=3 --set evaluation.samples=1 --set \
+                    evaluation.score=false";
                 arguments.extend(words(quick));
             }
             if arguments[0] == "audit" {

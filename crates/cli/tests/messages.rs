@@ -60,6 +60,8 @@ fn wrong_input_is_explained() {
     write("train.txt", lines.as_bytes());
     write("public.txt", b"another line\nand one more\n");
     write("none.txt", b"");
+    write("reviews.csv", b"text,label\na,good\nb,bad\n");
+    write("reviews-test.csv", b"text,label\na,good\nb,bad\nc,unknown\n");
     write("empty.toml", b"");
     write("broken.toml", b"[privacy\nepsilon = 3\n");
     write("binary.toml", b"\xff\xfe\x00");

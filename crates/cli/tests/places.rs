@@ -19,7 +19,7 @@ const ROWS: usize = 60;
 fn prepare(place: &Path, data: &str) {
     write_tokenizer(place);
     let text = format!(
-        "[model]\ntokenizer = \"tokenizer.json\"\n[data]\n{data}\n[privacy]\nepsilon = \
+        "[model]\nsource = \"tiny\"\ntokenizer = \"tokenizer.json\"\n[data]\n{data}\n[privacy]\nepsilon = \
          8.0\nadjacency = \"replace-one\"\n\
          [training]\nepochs = 0.5\ncheckpoint_every = 3\n"
     );

@@ -349,3 +349,48 @@ fn a_pretrained_model_is_evaluated() {
         "{object}"
     );
 }
+
+/// The embedded run states how many facts its texts state, beside a run without privacy.
+#[test]
+fn the_embedded_run_has_a_reference() {
+    let place = tempfile::tempdir().unwrap();
+    let out = place.path().join("run");
+    let out = out.to_str().unwrap();
+    let arguments = |more: &[&'static str]| {
+        let all = ["train", "--steps", "2", "--lot-size", "64", "--set", "evaluation.every=2"];
+        let small = ["--set", "evaluation.test_examples=8", "--out", out];
+        all.into_iter().chain(small).chain(more.iter().copied()).map(String::from).collect()
+    };
+    let run = |more: &[&'static str]| {
+        let arguments: Vec<String> = arguments(more);
+        muffle(&arguments.iter().map(String::as_str).collect::<Vec<_>>()).output().unwrap()
+    };
+    let trained = json(&run(&["--json"]));
+    let share = |value: &Value| value.as_f64().unwrap();
+    let accuracy = share(&trained["metrics"]["slot_accuracy"]);
+    // The public model states most facts before it has seen a record.
+    assert!((0.4..=1.0).contains(&accuracy), "{accuracy}");
+    assert!((0.4..=1.0).contains(&share(&trained["reference_slot_accuracy"])));
+    assert!(trained["private"].as_bool().unwrap() && share(&trained["epsilon"]) <= 3.0);
+    let reference: Value = serde_json::from_str(
+        &std::fs::read_to_string(place.path().join("run/reference/result.json")).unwrap(),
+    )
+    .unwrap();
+    assert!(!reference["private"].as_bool().unwrap());
+    assert_eq!(reference["metrics"]["slot_accuracy"], trained["reference_slot_accuracy"]);
+    // Without texts, or without privacy, there is nothing to compare.
+    std::fs::remove_dir_all(out).unwrap();
+    let trained = json(&run(&["--json", "--set", "evaluation.score=false"]));
+    assert!(trained["reference_slot_accuracy"].is_null());
+    assert!(!place.path().join("run/reference").exists());
+    // The first line does not wait for the data, and the model can be used.
+    std::fs::remove_dir_all(out).unwrap();
+    let output = run(&["--optimizer", "adam"]);
+    let lines = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(lines.starts_with("loading    model embedded, data embedded"), "{lines}");
+    assert!(!lines.contains("reference"), "{lines}");
+    let source = "name : Ines | day : Friday";
+    let generated =
+        json(&muffle(&["generate", out, "--source", source, "--json"]).output().unwrap());
+    assert!(generated["outputs"].to_string().contains("Ines"), "{generated}");
+}

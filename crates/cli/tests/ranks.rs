@@ -128,6 +128,8 @@ fn any_number_of_ranks_trains_the_same() {
                 "--set",
                 "evaluation.samples=0",
                 "--set",
+                "evaluation.score=false",
+                "--set",
                 "training.checkpoint_every=2",
             ]);
             arguments.extend(*more);

@@ -61,7 +61,9 @@ static FILES: LazyLock<TempDir> = LazyLock::new(|| {
 /// A small run.
 fn config(more: &str) -> Config {
     let file = |name: &str| FILES.path().join(name);
-    let mut config = Config::embedded();
+    let mut config = Config::default();
+    config.privacy.epsilon = Auto::Value(8.0);
+    config.evaluation.beams = 1;
     config.training.steps = Auto::Value(4);
     config.training.lot_size = Auto::Value(20);
     config.training.checkpoint_every = 2;
@@ -69,6 +71,7 @@ fn config(more: &str) -> Config {
     config.data.train = file("people.txt").to_string_lossy().into();
     config.data.validation = Some(file("public.txt"));
     config.data.evaluation_data = Auto::Value(Publicity::Public);
+    config.model.source = "tiny".into();
     config.model.tokenizer = Auto::Value(file("tokenizer.json"));
     config.evaluation.samples = 1;
     config.evaluation.examples = 5;

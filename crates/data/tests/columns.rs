@@ -62,11 +62,8 @@ fn separators_are_detected_from_the_header() {
 /// Without known names the first line may be a private row: its content is not interpreted.
 #[test]
 fn without_a_header_cells_are_separated_by_commas() {
-    let numbered = ReadOptions {
-        text: Some("1".into()),
-        label: Some("2".into()),
-        ..ReadOptions::default()
-    };
+    let numbered =
+        ReadOptions { text: Some("1".into()), label: Some("2".into()), ..ReadOptions::default() };
     assert_eq!(
         rows(Format::Csv, "a; b; c,1\nd,2", &numbered),
         [row("a; b; c", "1", 1), row("d", "2", 2)]

@@ -613,10 +613,8 @@ fn objects_are_read_independently() {
     for first in ["{\"text\": \"x\", \"label\": 0}", "{\"content\": \"x\"}", "{}"] {
         let records = read(Format::Jsonl, &format!("{first}\n{rest}"), &skip).unwrap();
         let rest: Vec<_> = records.into_iter().skip(1).map(|record| record.content).collect();
-        let expected = [("a", "1"), ("b", "2")].map(|(text, label)| Content::Labelled {
-            text: text.into(),
-            label: label.into(),
-        });
+        let expected = [("a", "1"), ("b", "2")]
+            .map(|(text, label)| Content::Labelled { text: text.into(), label: label.into() });
         assert_eq!(rest, expected, "{first}");
     }
 }
@@ -788,7 +786,7 @@ fn invalid_labelled_objects_are_refused() {
             "{\"text\": \"\"}".into(),
             absent("label", "\"label\" or \"class\" or \"target\"", "\"text\""),
         ),
-        (format!("{good}{{\"label\": 1}}"), missing("sentence")),
+        (format!("{good}{{\"label\": 1}}"), missing("sentence or text or content")),
         (format!("{good}{{\"text\": \"\", \"label\": null}}"), missing("label")),
         (
             format!("{good}{{\"text\": \"\", \"label\": 0.5}}"),

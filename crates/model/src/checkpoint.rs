@@ -84,8 +84,21 @@ impl Checkpoint {
     ) -> Result<Self, Error> {
         let dir = dir.as_ref();
         check_lora(lora.as_ref())?;
-        let mut config = Config::read(dir)?;
-        let weights = Weights::open(dir)?;
+        Self::from_weights(Config::read(dir)?, &Weights::open(dir)?, lora, seed, new_head)
+    }
+
+    /// Loads a model from its configuration and its weights, as [`open`](Self::open) does.
+    ///
+    /// # Errors
+    /// As for [`open`](Self::open).
+    pub fn from_weights(
+        mut config: Config,
+        weights: &Weights,
+        lora: Option<Lora>,
+        seed: u64,
+        new_head: Option<NewHead>,
+    ) -> Result<Self, Error> {
+        check_lora(lora.as_ref())?;
         if let Architecture::Bert(bert) = &mut config.architecture
             && let Some(NewHead { outputs, loss }) = new_head
             && !weights.contains("classifier.weight")
@@ -112,7 +125,7 @@ impl Checkpoint {
                 values.push(weights.load(weights.find(&names)?, &spec.shape)?);
             }
         }
-        check_tied_head(&config, &graph, &values, &weights, dir)?;
+        check_tied_head(&config, &graph, &values, weights)?;
         weights.check_all_used()?;
         graph.subtract_adapters(&mut values);
         Ok(Self { config, graph, values, initialized })
@@ -261,7 +274,6 @@ fn check_tied_head(
     graph: &Graph,
     values: &[Array],
     weights: &Weights,
-    dir: &Path,
 ) -> Result<(), Error> {
     let table = match &config.architecture {
         Architecture::Gpt2(config) if config.tied => "transformer.wte.weight",
@@ -273,7 +285,7 @@ fn check_tied_head(
         && weights.load("lm_head.weight", table.shape())? != *table
     {
         return Err(Error::malformed(
-            dir,
+            weights.path(),
             "the configuration ties the head to the token table, but \"lm_head.weight\" differs \
              from the table",
         ));

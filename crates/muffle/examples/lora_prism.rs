@@ -12,11 +12,11 @@ use muffle::run;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut config = Config::embedded().with_optimizer("dp-prism")?;
-    if let Some(model) = std::env::args().nth(1) {
-        config.model.source = model;
+    match std::env::args().nth(1) {
+        Some(model) => config.model.source = model,
+        None => config.model.also_train = vec!["wte".into()],
     }
     config.model.lora_rank = 4;
-    config.model.also_train = vec!["wte".into(), "lm_head".into(), "embed_tokens".into()];
     config.training.steps = Auto::Value(10);
     let out = std::env::temp_dir().join(format!("muffle-lora-{}", std::process::id()));
     let outcome = run::train(&config, &out, &mut Silent)?;

@@ -136,10 +136,12 @@ impl<'a> Predictor<'a> {
 /// Prepares a row; `None` if it is empty or too long.
 fn example(preparation: &Preparation<'_>, record: &Record) -> Result<Option<Example>, Error> {
     let refuse = |expected: &str| {
-        let message = format!("expected {expected}, which is what the model reads");
+        let message = format!("expected {expected}");
         Err(Error::Rows { place: format!("line {}", record.line), message })
     };
-    let Some(record) = with_placeholder(preparation, record) else { return refuse("a text") };
+    let Some(record) = with_placeholder(preparation, record) else {
+        return refuse("a text, which is what the model reads");
+    };
     match preparation.example(&record)? {
         Prepared::Example(example) | Prepared::Shortened(example) => Ok(Some(example)),
         Prepared::TooLong | Prepared::Empty => Ok(None),

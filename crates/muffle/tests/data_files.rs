@@ -12,7 +12,10 @@ use std::path::Path;
 use text::Tokenizer;
 
 fn config(changes: &[String]) -> Config {
-    changes.iter().fold(Config::embedded(), |config, change| config.with(change).unwrap())
+    let mut config = Config::embedded();
+    config.evaluation = Default::default();
+    config.optimizer.ema_decay = 0.0;
+    changes.iter().fold(config, |config, change| config.with(change).unwrap())
 }
 
 /// Writes grey images of different sizes, whose upper or lower half is light.

@@ -26,7 +26,9 @@ fn config(folder: &Path, changes: &[&str]) -> Config {
         .unwrap();
         file
     };
-    let mut config = Config::embedded();
+    let mut config = Config::default();
+    config.privacy.epsilon = Auto::Value(8.0);
+    config.evaluation.beams = 1;
     config.data.train = pairs(Split::Train, 60).to_string_lossy().into_owned();
     config.data.validation = Some(pairs(Split::Validation, 10));
     config.data.evaluation_data = Auto::Value(Publicity::Public);

@@ -19,7 +19,9 @@ use std::path::{Path, PathBuf};
 
 /// A run of a few steps on the embedded corpus: small enough for tests.
 fn config(more: &str) -> Config {
-    let mut config = Config::embedded();
+    let mut config = Config::default();
+    config.privacy.epsilon = muffle::config::Auto::Value(8.0);
+    config.evaluation.beams = 1;
     config.training.steps = muffle::config::Auto::Value(6);
     config.training.lot_size = muffle::config::Auto::Value(20);
     config.training.checkpoint_every = 2;
@@ -27,6 +29,7 @@ fn config(more: &str) -> Config {
     config.data.train = corpus(Split::Train, 400);
     config.data.validation = Some(corpus(Split::Validation, 40).into());
     config.data.evaluation_data = muffle::config::Auto::Value(muffle::config::Publicity::Public);
+    config.model.source = "tiny".into();
     config.model.tokenizer = muffle::config::Auto::Value(tokenizer());
     config.evaluation.samples = 1;
     config.evaluation.examples = 20;
@@ -555,7 +558,10 @@ fn invalid_input_is_refused_and_leaves_no_folder() {
         ("data.test=/nowhere/test.txt".into(), "/nowhere/test.txt"),
         (format!("data.validation={}", corpus(Split::Train, 400)), "is the training data"),
         ("model.also_train=[\"x\"]".into(), "all parameters are trained"),
-        ("model.lora_rank=2\nmodel.lora_on=[\"nothing\"]".into(), "nothing would be trained"),
+        (
+            "model.lora_rank=2\nmodel.lora_on=[\"nothing\"]".into(),
+            "model.lora_on: no weight that takes low-rank adapters",
+        ),
     ] {
         let out = place.path().join("run");
         let failed = train(&config(&changes), &out, &mut Silent).unwrap_err().to_string();

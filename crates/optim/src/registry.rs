@@ -157,8 +157,9 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 /// If there is none; the error suggests the most similar name and lists all.
 pub fn find(name: &str) -> Result<&'static Entry, String> {
     ALL.iter().find(|entry| entry.name == name).ok_or_else(|| {
-        let similar = names()
-            .max_by(|a, b| strsim::jaro_winkler(name, a).total_cmp(&strsim::jaro_winkler(name, b)));
+        let lower = name.to_lowercase().replace('_', "-");
+        let similarity = |other: &str| strsim::jaro_winkler(&lower, other);
+        let similar = names().max_by(|a, b| similarity(a).total_cmp(&similarity(b)));
         format!(
             "unknown optimizer {name:?}: did you mean {:?}? expected one of {}",
             similar.unwrap_or_default(),

@@ -44,15 +44,23 @@ impl Tokenizer {
     /// If the file cannot be read, or is not a tokenizer.
     pub fn open(path: &Path) -> Result<Self> {
         let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
-        // The message of the library can quote the file, control characters included.
-        let invalid = |reason: String| Error::InvalidTokenizer {
-            path: path.clone(),
-            reason: reason.replace(char::is_control, "\u{fffd}"),
-        };
         let bytes =
             std::fs::read(&path).map_err(|source| Error::Io { path: path.clone(), source })?;
+        Self::from_bytes(&bytes, &path)
+    }
+
+    /// Loads a `tokenizer.json` in memory; `path` is used in errors.
+    ///
+    /// # Errors
+    /// If it is not a tokenizer.
+    pub fn from_bytes(bytes: &[u8], path: &Path) -> Result<Self> {
+        // The message of the library can quote the file, control characters included.
+        let invalid = |reason: String| Error::InvalidTokenizer {
+            path: path.into(),
+            reason: reason.replace(char::is_control, "\u{fffd}"),
+        };
         // The library panics on some damaged files.
-        let read = guarded(|| tokenizers::Tokenizer::from_bytes(&bytes))
+        let read = guarded(|| tokenizers::Tokenizer::from_bytes(bytes))
             .ok_or_else(|| invalid("the file is damaged".into()))?;
         let mut inner = read.map_err(|error| invalid(error.to_string()))?;
         // Lengths are checked by the caller: the tokenizer must neither truncate nor pad.

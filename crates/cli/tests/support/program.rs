@@ -37,7 +37,7 @@ pub(crate) fn run_toml(place: &Path, steps: u64) -> PathBuf {
         .unwrap();
     write_tokenizer(place);
     let text = format!(
-        "[model]\ntokenizer = \"tokenizer.json\"\n[data]\ntrain = \"people.txt\"\nvalidation \
+        "[model]\nsource = \"tiny\"\ntokenizer = \"tokenizer.json\"\n[data]\ntrain = \"people.txt\"\nvalidation \
          = \"public.txt\"\nevaluation_data = \"public\"\nmax_length = 129\n\
          [privacy]\nepsilon = 8.0\n[training]\nsteps = {steps}\nlot_size = 10\ncheckpoint_every = \
          3\n[evaluation]\nevery = 5\nsamples = 1\nbeams = 2\nmax_new_tokens = 5\n"

@@ -55,7 +55,7 @@ impl Jsonl {
         }
     }
 
-    /// The keys of a row; of those that it does not have, the first that could be read.
+    /// The keys of a row; where it has none, the names of those that could be read.
     ///
     /// # Errors
     /// If the first row does not have them, unless rows without a value are skipped. The names of
@@ -74,10 +74,8 @@ impl Jsonl {
                 Err(role.absent(&self.options, &self.path, listed(&json::key_names(text))))
             }
             (Some(name), _) | (None, Some(name)) => Ok(Column { at: 0, name: name.into() }),
-            (None, None) => {
-                let names = role.names();
-                Ok(Column { at: 0, name: names.first().copied().unwrap_or_default().into() })
-            }
+            // No row has a key of this name.
+            (None, None) => Ok(Column { at: 0, name: role.names().join(" or ") }),
         };
         let role = match (&self.options.image, &self.options.text) {
             (Some(_), _) => Role::Image,

@@ -105,6 +105,11 @@ impl Weights {
         Ok(weights)
     }
 
+    /// The file or directory of the weights.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     fn empty(path: &Path) -> Self {
         Self { path: path.into(), files: Vec::new(), tensors: BTreeMap::new() }
     }

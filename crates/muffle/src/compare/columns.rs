@@ -15,7 +15,7 @@ pub(super) struct Column {
     pub(super) value: fn(&ComparedRun) -> Option<f64>,
 }
 
-pub(super) const COLUMNS: [Column; 15] = [
+pub(super) const COLUMNS: [Column; 16] = [
     smaller("best_nll", "best NLL ↓", 4, |run| run.metrics.best_nll),
     smaller("nll", "NLL ↓", 4, |run| run.metrics.nll),
     smaller("perplexity", "perplexity ↓", 2, |run| run.metrics.perplexity),
@@ -30,6 +30,7 @@ pub(super) const COLUMNS: [Column; 15] = [
     larger("r2", "R² ↑", 4, |run| run.metrics.r2),
     larger("bleu", "BLEU ↑", 2, |run| run.metrics.bleu),
     larger("rouge_l", "ROUGE-L ↑", 2, |run| run.metrics.rouge_l),
+    larger("slot_accuracy", "slot accuracy ↑", 4, |run| run.metrics.slot_accuracy),
     Column {
         key: "seconds",
         title: "seconds (NON-PRIVATE)",

@@ -490,7 +490,7 @@ mod tests {
         assert!(!text.contains("settings") && !text.contains("(best)"), "{text}");
         assert_eq!(
             compared.csv().lines().nth(2),
-            Some("a,,1,NON-PRIVATE,7.9991,5,1,2,,,,,,,,,,,20,,12.3")
+            Some("a,,1,NON-PRIVATE,7.9991,5,1,2,,,,,,,,,,,20,,,12.3")
         );
         assert_eq!(compared.curves_csv().lines().nth(4), Some("a,,1,NON-PRIVATE,10,2"));
         let chart = compared.chart();

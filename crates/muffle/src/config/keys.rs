@@ -136,10 +136,12 @@ fn readers(key: &str) -> Vec<&'static str> {
 
 /// The section that has a key of this name.
 fn section_of<'a>(key: &str, known: &'a Table) -> Option<&'a str> {
-    known
-        .iter()
-        .find(|(_, section)| section.as_table().is_some_and(|table| table.contains_key(key)))
-        .map(|(name, _)| name.as_str())
+    // ε of a promise and that of Adam have one name; the promise is meant more often.
+    let (optimizer, others): (Vec<_>, Vec<_>) =
+        known.iter().partition(|(name, _)| *name == "optimizer");
+    let has_key = |section: &Value| section.as_table().is_some_and(|table| table.contains_key(key));
+    let mut sections = others.into_iter().chain(optimizer);
+    sections.find(|(_, section)| has_key(section)).map(|(name, _)| name.as_str())
 }
 
 /// Finds the key with an invalid value by parsing each value alone.
@@ -255,6 +257,9 @@ mod tests {
             ("[training]\nbatch_size = 8", "did you mean training.lot_size?"),
             ("[privacy]\nmax_grad_norm = 1", "did you mean optimizer.clip?"),
             ("[privacy]\neps = 1", "did you mean privacy.epsilon?"),
+            ("epsilon = 3", "it belongs in [privacy]"),
+            ("[training]\nepsilon = 3", "it belongs in [privacy]"),
+            ("[privacy]\nEpsilon = 3", "did you mean \"epsilon\"?"),
             ("[optimizer]\nname = \"dp-adam\"\neps = 1", "did you mean optimizer.epsilon?"),
             ("[optimizer]\nlot_size = 8", "it belongs in [training]"),
             ("[training]\nseed = 8", "it belongs in [model]"),

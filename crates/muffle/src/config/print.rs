@@ -229,9 +229,9 @@ mod tests {
     fn comments_have_meaning_accepted_values_and_default() {
         let text = Config::embedded().annotated().unwrap();
         for part in [
-            "default 512.\nexamples = 200\n",
+            "default 512.\nexamples = 100\n",
             "# Value: one of \"poisson\", \"fixed\", \"shuffled\", \"full\"; default \"poisson\".\n",
-            "# Value: a whole number or \"auto\"; default \"auto\".\nsteps = 140\n",
+            "# Value: a whole number or \"auto\"; default \"auto\".\nsteps = 60\n",
             "# Value: a list; default [].\nlora_on = []\n",
             "# Value: a text; no default.\n# validation = \"FILE\"\n",
         ] {

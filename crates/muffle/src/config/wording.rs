@@ -55,7 +55,7 @@ fn expected_words(expected: &str) -> String {
         "string or table" => "a text".into(),
         other if other.starts_with("struct ") || other == "a map" => "a section".into(),
         // The names of an enum are quoted with backticks.
-        other => other.replace('`', "\""),
+        other => other.replace('`', "\"").replace('\t', "\\t"),
     }
 }
 
@@ -91,7 +91,8 @@ pub(super) fn expected_value(path: &str, optimizer: &'static str) -> String {
     };
     let message = plain(&message, accepts_auto);
     let expected = message.strip_prefix("expected ").unwrap_or(&message);
-    expected.split(", got ").next().unwrap_or(expected).to_string()
+    let mut parts = expected.split(", got ").flat_map(|part| part.split("; got "));
+    parts.next().unwrap_or(expected).to_string()
 }
 
 /// The message of the parser about a text that is not TOML, on one line.

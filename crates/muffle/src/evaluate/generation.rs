@@ -3,6 +3,7 @@
 use crate::Error;
 use crate::LoadedModel;
 use crate::config::Evaluation;
+use crate::load::corpus::slots::SlotCounts;
 use crate::load::data::Rows;
 use data::{Content, merge_by_source};
 use protocol::Params;
@@ -29,6 +30,8 @@ pub struct TextScores {
     pub bleu: f64,
     /// Mean ROUGE-L F1 of the best reference times 100, as `rouge_score` computes it.
     pub rouge_l: f64,
+    /// The slots of the prompts that texts state, if these are rows of the embedded corpus.
+    pub slots: Option<SlotCounts>,
     /// Number of texts.
     pub items: u64,
     /// Number of prompts that are too long for a text to follow.
@@ -140,6 +143,7 @@ pub fn generate(
     Ok(Some(TextScores {
         bleu,
         rouge_l: mean.score().percent().f1,
+        slots: None,
         items: statistics.items(),
         skipped,
     }))

@@ -11,6 +11,8 @@
 //! The randomness is public: splitmix64 (Steele, Lea, Flood, *Fast splittable pseudorandom number
 //! generators*, OOPSLA 2014) in counter mode. It must not be used for noise or lots.
 
+pub mod slots;
+
 use crate::load::data::Split;
 
 /// A source and its target text.
@@ -503,6 +505,7 @@ const NAMES: [(Pronoun, [&str; 9]); 5] = [
 
 #[cfg(test)]
 mod tests {
+    use super::slots::{self, words};
     use super::*;
     use std::collections::HashSet;
 
@@ -511,42 +514,18 @@ mod tests {
     const PARTS: [(Split, usize); 3] =
         [(Split::Train, TRAIN), (Split::Validation, HELD_OUT), (Split::Test, HELD_OUT)];
 
-    fn words(text: &str) -> Vec<String> {
-        text.split(|letter: char| !letter.is_alphanumeric())
-            .filter(|word| !word.is_empty())
-            .map(str::to_lowercase)
-            .collect()
-    }
-
     fn contains(target: &str, phrase: &str) -> bool {
-        let phrase = words(phrase);
-        words(target).windows(phrase.len()).any(|window| window == phrase)
+        slots::contains(&words(target), phrase)
     }
 
-    /// Whether a target says the value of a slot: as it is, but "on Mondays" for a day and words
-    /// for figures.
     fn says(target: &str, slot: &str, value: &str) -> bool {
-        match slot {
-            "day" => contains(target, value) || contains(target, &format!("{value}s")),
-            "years" => {
-                YEARS.iter().any(|(figures, years)| *figures == value && contains(target, years))
-            }
-            _ => contains(target, value),
-        }
+        slots::states(&words(target), slot, value)
     }
 
     /// Every value of every slot.
     fn lexicon() -> Vec<(&'static str, &'static str)> {
-        let mut all: Vec<_> =
-            NAMES.iter().flat_map(|(_, names)| names.map(|name| ("name", name))).collect();
-        all.extend(TRADES.map(|value| ("trade", value)));
-        all.extend(HOMES.map(|value| ("home", value)));
-        all.extend(ITEMS.iter().flat_map(|(_, _, names)| names.map(|value| ("mends", value))));
-        all.extend(DAYS.map(|value| ("day", value)));
-        all.extend(YEARS.map(|years| ("years", years.0)));
-        all.extend(LANGUAGES.map(|value| ("language", value)));
-        all.extend(THANKS.map(|value| ("thanks", value)));
-        all
+        let all = slots::lexicon().into_iter();
+        all.flat_map(|(slot, values)| values.into_iter().map(move |value| (slot, value))).collect()
     }
 
     /// Whether the verbs of a sentence agree with its subject.

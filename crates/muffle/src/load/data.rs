@@ -49,22 +49,27 @@ const CHUNK_ROWS: usize = 1024;
 /// Bytes of examples that are held in memory; more are written to a file.
 const MAX_MEMORY: usize = 32 << 20;
 
+/// Whether the rows of a split are those of the embedded corpus.
+pub(crate) fn is_embedded(config: &config::Data, split: Split) -> bool {
+    config.train == "embedded"
+        && match split {
+            Split::Train => true,
+            Split::Validation => config.validation.is_none(),
+            Split::Test => config.test.is_none(),
+        }
+}
+
 /// Opens the rows of a split; `None` if the configuration names no file for it.
 ///
 /// # Errors
 /// If the file cannot be read as data of its format.
 pub fn rows(config: &config::Data, split: Split) -> Result<Option<Rows>, Error> {
+    if is_embedded(config, split) {
+        let count = if split == Split::Train { EMBEDDED } else { EMBEDDED_EVALUATION };
+        return Ok(Some(embedded_rows(split, count)));
+    }
     let path = match split {
-        Split::Train if config.train == "embedded" => {
-            return Ok(Some(embedded_rows(Split::Train, EMBEDDED)));
-        }
         Split::Train => Some(Path::new(&config.train)),
-        Split::Validation if config.validation.is_none() && config.train == "embedded" => {
-            return Ok(Some(embedded_rows(Split::Validation, EMBEDDED_EVALUATION)));
-        }
-        Split::Test if config.test.is_none() && config.train == "embedded" => {
-            return Ok(Some(embedded_rows(Split::Test, EMBEDDED_EVALUATION)));
-        }
         Split::Validation => config.validation.as_deref(),
         Split::Test => config.test.as_deref(),
     };

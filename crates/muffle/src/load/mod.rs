@@ -3,6 +3,7 @@
 pub mod corpus;
 pub mod data;
 pub(crate) mod digest;
+pub(crate) mod embedded_model;
 mod features;
 mod image_preset;
 mod lora;

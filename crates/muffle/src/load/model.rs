@@ -7,7 +7,7 @@ use crate::hub;
 use crate::load::corpus;
 use crate::load::data::Split;
 use crate::load::image_preset::{ImagePreset, new_image_model};
-use crate::load::{features, lora, task, template};
+use crate::load::{embedded_model, features, lora, task, template};
 use crate::run::folder;
 use data::{
     CausalInput, LongTexts, ModelInput, Preparation, Prompt, Scattering, Task, Template, Views,
@@ -139,7 +139,20 @@ impl LoadedModel {
                 let task = task.unwrap_or_default();
                 (new_image_model(preset, data, features, task, options.seed)?, None, None)
             }
-            ModelLocation::Preset(_) if features.is_some() => return Err(features::text_model()),
+            ModelLocation::Preset(_) | ModelLocation::Embedded if features.is_some() => {
+                return Err(features::text_model());
+            }
+            ModelLocation::Embedded if given_tokenizer.is_some() => {
+                return Err(Error::config(
+                    "model.tokenizer",
+                    "expected \"auto\", because the embedded model has its own tokenizer; set \
+                     model.source to a preset, such as \"tiny\", to train a new model with this one",
+                ));
+            }
+            ModelLocation::Embedded => {
+                let checkpoint = embedded_model::checkpoint(lora, options.seed)?;
+                (checkpoint, Some(embedded_model::tokenizer()?), None)
+            }
             ModelLocation::Preset(preset) => {
                 let (tokenizer, folder) = match given_tokenizer {
                     Some(pair) => pair,
@@ -173,6 +186,7 @@ impl LoadedModel {
                 }
             }
         };
+        lora::check_names(&checkpoint, options)?;
         lora::check_rank(&checkpoint, options.lora_rank)?;
         let new: Vec<&str> = checkpoint
             .initialized
@@ -180,6 +194,15 @@ impl LoadedModel {
             .filter(|name| model::is_head(name) && is_pretrained(&options.source))
             .map(String::as_str)
             .collect();
+        if !new.is_empty() && task.is_none() {
+            return Err(Error::config(
+                "model.source",
+                format!(
+                    "the model's files lack {}, so the model predicts nothing yet; train it first",
+                    new.join(", ")
+                ),
+            ));
+        }
         if !new.is_empty() {
             report(&format!("the model's files lack {}, which are new", new.join(", ")));
         }
@@ -203,6 +226,7 @@ impl LoadedModel {
         }
         if let Some(task) = task {
             task::store(&mut checkpoint.config, task)?;
+            task::check_labels(&checkpoint.config, data.labels)?;
         }
         task::name_classes(&mut checkpoint.config, data.labels);
         Self::new(checkpoint, tokenizer, folder, config)
@@ -235,26 +259,6 @@ impl LoadedModel {
                 || model::is_head(name) && new_tensors.iter().any(|new| new == name)
         };
         let (mut model_config, mut network, params) = checkpoint.network(device(), trained)?;
-        if params.is_empty() {
-            return Err(match options.lora_on.is_empty() {
-                true => Error::config(
-                    "model.lora_rank",
-                    format!(
-                        "expected 0, because {} has no weights that take low-rank adapters, and \
-                         nothing would be trained; got {}",
-                        options.source, options.lora_rank
-                    ),
-                ),
-                false => Error::config(
-                    "model.lora_on",
-                    format!(
-                        "no weight of the model has a name with one of {:?}; nothing would be \
-                         trained",
-                        options.lora_on
-                    ),
-                ),
-            });
-        }
         if options.recompute {
             network.set_activations(model::Activations::Recompute);
         }
@@ -406,12 +410,13 @@ impl LoadedModel {
 
 /// The source of a model.
 enum ModelLocation {
+    Embedded,
     Preset(Preset),
     Images(ImagePreset),
     Folder(PathBuf),
 }
 
-/// Locates a model: a folder, else a preset, else a model of the hub.
+/// Locates a model: the embedded one, else a folder, else a preset, else a model of the hub.
 ///
 /// `gpt2` is the hub's model; the preset is `preset:gpt2`.
 fn locate(source: &str, report: &mut dyn FnMut(&str)) -> Result<ModelLocation, Error> {
@@ -431,8 +436,11 @@ fn locate(source: &str, report: &mut dyn FnMut(&str)) -> Result<ModelLocation, E
     }
 }
 
-/// Locates a model that is not on the hub: a folder or a preset.
+/// Locates a model that is not on the hub: the embedded one, a folder or a preset.
 fn locate_here(source: &str) -> Option<ModelLocation> {
+    if source == embedded_model::NAME {
+        return Some(ModelLocation::Embedded);
+    }
     if Path::new(source).is_dir() {
         return Some(ModelLocation::Folder(source.into()));
     }
@@ -446,9 +454,9 @@ fn locate_here(source: &str) -> Option<ModelLocation> {
         .map(ModelLocation::Preset)
 }
 
-/// Whether a source has trained parameters: a folder, or a model of the hub.
+/// Whether a source has trained parameters: the embedded model, a folder, or a model of the hub.
 pub(crate) fn is_pretrained(source: &str) -> bool {
-    matches!(locate_here(source), None | Some(ModelLocation::Folder(_)))
+    matches!(locate_here(source), None | Some(ModelLocation::Embedded | ModelLocation::Folder(_)))
 }
 
 /// Whether a source is the name of a model of the hub.
@@ -524,6 +532,16 @@ fn find_kind(
     };
     let end = first("eos_token_id", &["</s>", "<eos>", "<|endoftext|>"]);
     let begin = first("bos_token_id", &["<s>", "<bos>", "<|endoftext|>"]).or(end);
+    if let InputShape::Tokens { vocab, .. } = network.graph().input() {
+        for (key, token) in [("bos_token_id", begin), ("eos_token_id", end)] {
+            if let Some(token) = token.filter(|&token| token as usize >= vocab) {
+                return Err(Error::config(
+                    "model.source",
+                    format!("config.json: {key}: expected a token below {vocab}, got {token}"),
+                ));
+            }
+        }
+    }
     match (begin, end.or(begin)) {
         (Some(begin), Some(end)) => Ok(ModelKind::Causal { begin, end }),
         _ => Err(Error::config(

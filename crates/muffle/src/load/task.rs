@@ -74,7 +74,7 @@ pub(super) fn store(model: &mut hf::Config, task: Task) -> Result<(), Error> {
     if let Task::Regression { mean, scale } = task {
         if model.other_keys.contains_key(KEYS[0]) && known != task {
             return refuse(
-                "data.target_mean",
+                "data.target_mean and data.target_scale",
                 format!(
                     "expected the constants of the model, {:?}; got {:?}",
                     constants(known),
@@ -87,6 +87,21 @@ pub(super) fn store(model: &mut hf::Config, task: Task) -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+/// Refuses names of classes that are not as many as the outputs of the model's head.
+pub(super) fn check_labels(model: &hf::Config, labels: &[String]) -> Result<(), Error> {
+    match model.architecture.head_outputs() {
+        Some(outputs) if !labels.is_empty() && labels.len() != outputs => Err(Error::config(
+            "data.labels",
+            format!(
+                "expected {outputs} names, one for each output of the model's head; got {} (a model \
+                 whose files have no head gets a new one)",
+                labels.len()
+            ),
+        )),
+        _ => Ok(()),
+    }
 }
 
 /// Writes the names of the classes into the model's configuration.

@@ -1,6 +1,6 @@
 //! Time and memory of a run on this machine, from a few private steps on synthetic records.
 
-use crate::config::{Auto, Config, Select};
+use crate::config::{Auto, Config, PersonRows, Select};
 use crate::run::memory;
 use crate::{Error, LoadedModel, Session};
 use accounting::SamplingMethod;
@@ -80,6 +80,8 @@ fn seconds(
     (config.privacy.delta, config.privacy.seed) = (Auto::Auto, None);
     (config.training.steps, config.training.epochs) = (Auto::Value(3), Auto::Auto);
     (config.training.lot_size, config.data.group) = (Auto::Auto, None);
+    (config.data.rows_per_person, config.data.person_rows) = (Auto::Auto, PersonRows::Combined);
+    config.privacy.unit = Auto::Auto;
     (config.evaluation.select, config.data.views) = (Select::Last, Views::None);
     let network = model.network.new_instance();
     let examples = synthetic(model, length, records);

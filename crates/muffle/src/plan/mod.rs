@@ -62,6 +62,7 @@ impl Plan {
     /// # Errors
     /// If it is invalid.
     pub fn check(config: &Config) -> Result<(), Error> {
+        config.check_values()?;
         config.evaluation.check(config.data.publicity())?;
         check_steps(config)?;
         if config.privacy.accountant == Accountant::Gdp {

@@ -162,6 +162,7 @@ fn figures(metrics: &Metrics, statement: &Statement, marking: Marking) -> Vec<Fi
         metric("BLEU", metrics.bleu, 2),
         metric(&best_name("BLEU", metrics.best_bleu_step), metrics.best_bleu, 2),
         metric("ROUGE-L", metrics.rouge_l, 2),
+        metric("facts right, %", metrics.slot_accuracy.map(|share| 100.0 * share), 1),
         public("steps", statement.steps.to_string()),
         public("records", statement.records.to_string()),
     ]

@@ -2,8 +2,8 @@
 //!
 //! No folder is created, nothing is charged, and no step is made on the training data.
 
-use crate::config::{Config, DroppedRows};
-use crate::load::data::{self, Split, TrainingData};
+use crate::config::Config;
+use crate::load::data::{self, TrainingData};
 use crate::load::digest;
 use crate::load::model::{DataProperties, LoadedModel};
 use crate::plan::estimate::{self, StepCost};
@@ -12,9 +12,7 @@ use crate::run::evaluation_data::{
 };
 use crate::run::{Silent, together};
 use crate::{Error, Plan};
-use ::data::Preparation;
 use distributed::Ranks;
-use std::collections::HashSet;
 
 /// The plan of a run with its cost on this machine.
 #[derive(Clone, Debug)]
@@ -29,13 +27,10 @@ pub struct DryRun {
 
 /// Checks the inputs of a run and computes its plan and its cost on this machine.
 ///
-/// Rows of the training data are counted. They are prepared only if it is declared public which of
-/// them are too long or empty, because N then depends on that. `report` receives lines about
-/// downloads.
+/// All rows are read and prepared, as for training. `report` receives lines about downloads.
 ///
 /// # Errors
-/// If [`train`](crate::run::train) would refuse the configuration, the model or the plan. Training
-/// may still refuse rows that are not read here.
+/// If [`train`](crate::run::train) would refuse the configuration, the data, the model or the plan.
 pub fn dry_run(config: &Config, report: &mut dyn FnMut(&str)) -> Result<DryRun, Error> {
     let config = config.clone().absolute()?;
     Plan::check(&config)?;
@@ -51,34 +46,13 @@ pub fn dry_run(config: &Config, report: &mut dyn FnMut(&str)) -> Result<DryRun, 
     let validation = validation_examples(&config, &preparation, &mut Silent)?;
     check_test_data(&config, &preparation)?;
     check_selection(&config, &model, &validation)?;
-    let records = places(&config, &preparation)?;
-    let plan = Plan::new(&config, records, &model.network.trainable())?;
+    let folder = std::env::temp_dir();
+    let TrainingData { records, .. } = data::training_data(&config, &preparation, &folder)?;
+    let plan = Plan::new(&config, records.places(), &model.network.trainable())?;
     let all = model.network.tensors(&model.params).into_iter();
     let parameters = (model.params.elements(), all.map(|(_, tensor)| tensor.len()).sum());
     // Without the optimizer's own refusals, which depend on the parameters.
     plan.optimizer(&config, &model.network.trainable(), &model.params)?;
     let cost = estimate::measure(&config, &model, limit.saturating_sub(1).max(1))?;
     Ok(DryRun { plan, parameters, cost })
-}
-
-/// The number of places of the training data.
-fn places(config: &Config, preparation: &Preparation<'_>) -> Result<usize, Error> {
-    if config.data.dropped_rows == DroppedRows::Public {
-        let TrainingData { records, .. } =
-            data::training_data(config, preparation, &std::env::temp_dir())?;
-        return Ok(records.places());
-    }
-    let (mut rows, mut persons) = (0, HashSet::new());
-    for record in data::rows(&config.data, Split::Train)?.into_iter().flatten() {
-        let record = record?;
-        rows += 1;
-        if config.data.combines_rows() {
-            let person = record.group.ok_or_else(|| Error::Rows {
-                place: format!("{}, line {}", config.data.train, record.line),
-                message: "the column of data.group is empty; expected the name of a person".into(),
-            })?;
-            persons.insert(person);
-        }
-    }
-    Ok(if config.data.combines_rows() { persons.len() } else { rows })
 }

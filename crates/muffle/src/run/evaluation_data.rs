@@ -8,7 +8,7 @@ use crate::load::data::{Split, dropped_warning, rows};
 use crate::load::digest;
 use crate::run::history::HistoryEntry;
 use crate::run::{Run, RunObserver};
-use ::data::{Content, Preparation, Prepared, Task};
+use ::data::{Content, Label, ModelInput, Preparation, Prepared, Record, Task};
 use engine::Example;
 
 impl Run<'_> {
@@ -113,50 +113,77 @@ pub(super) fn check_selection(
     }
 }
 
-/// Checks the first row of the test data, so that a run with invalid data does not start.
+/// Checks all rows of the test data, so that a run with invalid data does not start.
 pub(super) fn check_test_data(config: &Config, preparation: &Preparation<'_>) -> Result<(), Error> {
-    let Some(row) = rows(&config.data, Split::Test)?.and_then(|mut rows| rows.next()) else {
-        return Ok(());
-    };
-    match preparation.example(&row?)? {
-        Prepared::InvalidLabel(expected) => {
-            Err(invalid_rows("data.test", &format!("expected {expected}, got another")))
+    for (index, row) in rows(&config.data, Split::Test)?.into_iter().flatten().enumerate() {
+        let row = row?;
+        match index > 0 && has_features(preparation) {
+            true => check_label("data.test", preparation, &row)?,
+            false => _ = example("data.test", preparation, &row)?,
         }
-        Prepared::WrongKind(expected) => {
-            let message = format!("expected {expected}");
-            Err(invalid_rows("data.test", &message))
+    }
+    Ok(())
+}
+
+/// Makes an error about evaluation data that does not fit the configuration or the model.
+fn invalid_rows(place: String, message: String) -> Error {
+    Error::Rows { place, message }
+}
+
+/// Whether features are computed from rows, which takes long.
+fn has_features(preparation: &Preparation<'_>) -> bool {
+    matches!(preparation.input, ModelInput::Images { features: Some(_), .. })
+}
+
+/// Prepares a row of evaluation data; `None` if it is too long or empty.
+fn example(
+    key: &str,
+    preparation: &Preparation<'_>,
+    row: &Record,
+) -> Result<Option<Example>, Error> {
+    let place = || format!("{key}, line {}", row.line);
+    match preparation.example(row)? {
+        Prepared::Example(example) | Prepared::Shortened(example) => Ok(Some(example)),
+        Prepared::TooLong | Prepared::Empty => Ok(None),
+        Prepared::InvalidLabel(expected) => {
+            Err(invalid_rows(place(), format!("expected {expected}, got another")))
+        }
+        Prepared::WrongKind(expected) => Err(invalid_rows(place(), format!("expected {expected}"))),
+    }
+}
+
+/// Refuses an image with a label that was not declared, without preparing it.
+fn check_label(key: &str, preparation: &Preparation<'_>, row: &Record) -> Result<(), Error> {
+    match &row.content {
+        Content::Image { label: Label::Name(name), .. } => {
+            preparation.task.target(name, preparation.labels).map(|_| ()).map_err(|expected| {
+                let place = format!("{key}, line {}", row.line);
+                invalid_rows(place, format!("expected {expected}, got another"))
+            })
         }
         _ => Ok(()),
     }
 }
 
-/// Makes an error about evaluation data that does not fit the configuration or the model.
-fn invalid_rows(key: &str, message: &str) -> Error {
-    Error::Rows { place: key.into(), message: message.into() }
-}
-
-/// Prepares the examples for evaluations during training.
+/// Prepares the examples for evaluations during training, and checks all other rows.
 pub(super) fn validation_examples(
     config: &Config,
     preparation: &Preparation<'_>,
     observer: &mut dyn RunObserver,
 ) -> Result<Vec<Example>, Error> {
+    const KEY: &str = "data.validation";
     let (mut examples, mut unusable) = (Vec::new(), 0);
     for row in rows(&config.data, Split::Validation)?.into_iter().flatten() {
-        if examples.len() as u64 >= config.evaluation.examples {
-            break;
+        let row = row?;
+        let is_evaluated = (examples.len() as u64) < config.evaluation.examples;
+        if !is_evaluated && has_features(preparation) {
+            check_label(KEY, preparation, &row)?;
+            continue;
         }
-        match preparation.example(&row?)? {
-            Prepared::Example(example) | Prepared::Shortened(example) => examples.push(example),
-            Prepared::TooLong | Prepared::Empty => unusable += 1,
-            Prepared::InvalidLabel(expected) => {
-                let message = format!("expected {expected}, got another");
-                return Err(invalid_rows("data.validation", &message));
-            }
-            Prepared::WrongKind(expected) => {
-                let message = format!("expected {expected}");
-                return Err(invalid_rows("data.validation", &message));
-            }
+        match example(KEY, preparation, &row)? {
+            Some(example) if is_evaluated => examples.push(example),
+            None if is_evaluated => unusable += 1,
+            _ => {}
         }
     }
     // For training data this is not an error: whether a run fails must not depend on their content.
@@ -166,11 +193,11 @@ pub(super) fn validation_examples(
              allows it",
             preparation.limit
         );
-        return Err(invalid_rows("data.validation", &message));
+        return Err(invalid_rows(KEY.into(), message));
     }
     let rows = examples.len() as u64 + unusable;
     if config.data.publicity() == Publicity::Public
-        && let Some(warning) = dropped_warning("data.validation", unusable, rows, preparation.limit)
+        && let Some(warning) = dropped_warning(KEY, unusable, rows, preparation.limit)
     {
         observer.message(&warning);
     }

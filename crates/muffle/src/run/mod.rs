@@ -102,6 +102,8 @@ pub fn train_among(
     let config = config.clone().absolute()?;
     // All inputs are checked before a folder is created.
     Plan::check(&config)?;
+    observer
+        .message(&format!("loading    model {}, data {}", config.model.source, config.data.train));
     let (labels, image) = data::labels_and_shape(&config.data)?;
     let open = || {
         LoadedModel::open(&config, DataProperties { labels: &labels, image }, &mut |line| {

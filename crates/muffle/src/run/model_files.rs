@@ -5,6 +5,7 @@
 //! tokenizer that was trained for the run.
 
 use crate::Error;
+use crate::load::embedded_model;
 use crate::load::model::{LoadedModel, is_pretrained};
 use crate::report::model_card;
 use crate::run::{Run, folder};
@@ -22,9 +23,12 @@ pub(crate) const ADAPTER_FILE: &str = "adapter/adapter_model.safetensors";
 
 /// Whether the adapters of a run can be added to the original model.
 ///
-/// A preset has no original, and a model with an additional token differs from it.
+/// A preset has no original, the embedded model is not a file, and a model with an additional token
+/// differs from its original.
 pub(crate) fn saves_adapter(config: &Config) -> bool {
-    config.model.lora_rank > 0 && !config.model.add_pad && is_pretrained(&config.model.source)
+    let source = &config.model.source;
+    let has_files = is_pretrained(source) && source != embedded_model::NAME;
+    config.model.lora_rank > 0 && !config.model.add_pad && has_files
 }
 
 /// Writes settings of tokenizer and generation that the folder of the model lacks, and the adapter.

@@ -4,6 +4,7 @@ use crate::Error;
 use crate::Statement;
 use crate::config::Publicity;
 use crate::evaluate::{self, GeneratedText, Scores, TextScores};
+use crate::load::corpus::slots::SlotCounts;
 use crate::load::data::{self, Split};
 use crate::report::{self, statement};
 use crate::run::chain::Chain;
@@ -117,6 +118,12 @@ pub(crate) fn finish(
                 );
             }
         })?;
+    if scores.as_ref().and_then(|scores| scores.nll).is_some_and(|nll| !nll.is_finite()) {
+        observer.message(
+            "warning: the NLL of the model is not finite: the run diverged; lower \
+             optimizer.learning_rate",
+        );
+    }
     if let Some(scores) = scores.as_ref().filter(|_| run.publicity() == Publicity::Public) {
         let key = if split == Split::Test { "data.test" } else { "data.validation" };
         let rows = scores.examples + scores.skipped;
@@ -156,7 +163,7 @@ fn evaluate_released(
     let limit = row_limit(run.config.evaluation.test_examples);
     let mut network = run.model.network.new_instance();
     let scores = match data::rows(&run.config.data, split)?.filter(|_| limit > 0) {
-        Some(rows) => Some(watched("evaluating", rows, observer, |rows| {
+        Some(rows) => Some(watched("rows evaluated:", rows, observer, |rows| {
             evaluate::rows(&mut network, &params, &preparation, rows, limit)
         })?),
         None => None,
@@ -188,15 +195,20 @@ fn generate(
     let Some(rows) = data::rows(&run.config.data, split)?.filter(|_| count > 0) else {
         return Ok((None, samples));
     };
+    let mut slots = data::is_embedded(&run.config.data, split).then(SlotCounts::default);
     let model = &mut run.model;
-    let texts = watched("generating texts", rows, observer, |rows| {
+    let texts = watched("texts generated:", rows, observer, |rows| {
         evaluate::generate(model, params, rows, options.into(), count, &mut |generated| {
+            if let Some(slots) = &mut slots {
+                slots.add(&generated.source, &generated.text);
+            }
             if samples.len() < sample_count {
                 samples.push(generated);
             }
         })
     })?;
-    Ok((texts.filter(|_| options.score), samples))
+    let texts = texts.filter(|_| options.score).map(|texts| TextScores { slots, ..texts });
+    Ok((texts, samples))
 }
 
 /// Saves the model with its tokenizer.

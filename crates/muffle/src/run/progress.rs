@@ -13,10 +13,11 @@ pub trait RunObserver {
     fn started(&mut self, start: &RunStart<'_>);
     /// Called after each step.
     fn stepped(&mut self, progress: &Progress);
-    /// Called from time to time while the released model is evaluated, with what is evaluated and
-    /// the number of rows so far.
-    fn evaluating(&mut self, what: &str, rows: u64) {
-        let _ = (what, rows);
+    /// Called from time to time while the released model is evaluated.
+    ///
+    /// `what` is done so far with `count` rows, such as "rows evaluated:".
+    fn evaluating(&mut self, what: &str, count: u64) {
+        let _ = (what, count);
     }
     /// Returns whether to stop, after this step or during the evaluation at the end. The run is
     /// saved.

@@ -103,6 +103,9 @@ pub struct Metrics {
     /// ROUGE-L of generated texts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rouge_l: Option<f64>,
+    /// The share of the slots of the embedded corpus that generated texts state correctly.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub slot_accuracy: Option<f64>,
     /// NLL of the last evaluation on the validation data during training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub validation_nll: Option<f64>,
@@ -153,6 +156,7 @@ impl Metrics {
         Self {
             bleu: texts.map(|texts| texts.bleu),
             rouge_l: texts.map(|texts| texts.rouge_l),
+            slot_accuracy: texts.and_then(|texts| texts.slots?.accuracy()),
             ..measured
         }
     }

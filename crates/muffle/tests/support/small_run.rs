@@ -25,7 +25,9 @@ pub(crate) fn config(place: &Path, more: &str) -> Config {
         .unwrap()
         .save(&tokenizer)
         .unwrap();
-    let mut config = Config::embedded();
+    let mut config = Config::default();
+    config.privacy.epsilon = Auto::Value(8.0);
+    config.evaluation.beams = 1;
     config.training.steps = Auto::Value(6);
     config.training.lot_size = Auto::Value(20);
     config.training.checkpoint_every = 4;
@@ -33,6 +35,7 @@ pub(crate) fn config(place: &Path, more: &str) -> Config {
     config.data.train = train.to_string_lossy().into();
     config.data.validation = Some(public);
     config.data.evaluation_data = Auto::Value(Publicity::Public);
+    config.model.source = "tiny".into();
     config.model.tokenizer = Auto::Value(tokenizer);
     config.evaluation.every = Auto::Value(1);
     config.evaluation.examples = u64::MAX;
