@@ -611,7 +611,7 @@ fn objects_are_read_independently() {
     let skip = ReadOptions { missing: data::Missing::Skip, ..ReadOptions::default() };
     let rest = "{\"sentence\": \"a\", \"label\": 1}\n{\"text\": \"b\", \"class\": 2}";
     for first in ["{\"text\": \"x\", \"label\": 0}", "{\"content\": \"x\"}", "{}"] {
-        let records = read(Format::Jsonl, &format!("{first}\n{rest}"), &skip).unwrap();
+        let records = read(Format::Jsonl, format!("{first}\n{rest}"), &skip).unwrap();
         let rest: Vec<_> = records.into_iter().skip(1).map(|record| record.content).collect();
         let expected = [("a", "1"), ("b", "2")]
             .map(|(text, label)| Content::Labelled { text: text.into(), label: label.into() });
