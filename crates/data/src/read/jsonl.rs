@@ -2,7 +2,7 @@
 //!
 //! The keys are those named in the options, or the first default name of a column
 //! ([`labelled`](super::labelled)) that the row has. A key that a row does not have, null and a label
-//! without letters are missing values ([`Missing`](super::Missing)); an empty text is not. Blank
+//! without letters are missing values ([`Missing`]); an empty text is not. Blank
 //! lines are skipped.
 //!
 //! No row determines how another is read: the first row may be a private record.

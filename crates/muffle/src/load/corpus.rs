@@ -13,7 +13,9 @@
 
 pub mod slots;
 
+use crate::Error;
 use crate::load::data::Split;
+use text::Tokenizer;
 
 /// A source and its target text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,15 @@ pub struct CorpusPair {
 /// No source is in two splits.
 pub fn pairs(split: Split, count: usize) -> Vec<CorpusPair> {
     (0..count).map(|index| pair(split, index)).collect()
+}
+
+/// Trains a tokenizer on the public part of the embedded corpus.
+pub(super) fn tokenizer() -> Result<Tokenizer, Error> {
+    let texts: Vec<String> = pairs(Split::Validation, 4000)
+        .into_iter()
+        .map(|pair| format!("{}\n{}", pair.source, pair.target))
+        .collect();
+    Ok(Tokenizer::train(texts.iter().map(String::as_str), 1024, &["<bos>", "<eos>"])?)
 }
 
 fn pair(split: Split, index: usize) -> CorpusPair {

@@ -5,7 +5,6 @@ use crate::config::{Auto, Config, LoraInit};
 use crate::device::device;
 use crate::hub;
 use crate::load::corpus;
-use crate::load::data::Split;
 use crate::load::image_preset::{ImagePreset, new_image_model};
 use crate::load::{embedded_model, features, lora, task, template};
 use crate::run::folder;
@@ -156,7 +155,7 @@ impl LoadedModel {
             ModelLocation::Preset(preset) => {
                 let (tokenizer, folder) = match given_tokenizer {
                     Some(pair) => pair,
-                    None if config.data.train == "embedded" => (corpus_tokenizer()?, None),
+                    None if config.data.train == "embedded" => (corpus::tokenizer()?, None),
                     None => {
                         return Err(Error::config(
                             "model.tokenizer",
@@ -485,15 +484,6 @@ fn new_model(
         }
     }
     Ok(Checkpoint::new(config, lora, seed)?)
-}
-
-/// Trains a tokenizer on the public part of the embedded corpus.
-fn corpus_tokenizer() -> Result<Tokenizer, Error> {
-    let texts: Vec<String> = corpus::pairs(Split::Validation, 4000)
-        .into_iter()
-        .map(|pair| format!("{}\n{}", pair.source, pair.target))
-        .collect();
-    Ok(Tokenizer::train(texts.iter().map(String::as_str), 1024, &["<bos>", "<eos>"])?)
 }
 
 /// The token ids under a key of the model's configuration: one, several or none.
