@@ -49,8 +49,8 @@ impl Terminal {
         let stop = Arc::new(AtomicBool::new(false));
         let signalled = stop.clone();
         // The first signal stops the run after its step or in its last evaluation, the second ends
-        // the process; the run can
-        // be resumed in both cases. Installing it fails only if there is a handler already.
+        // the process; the run can be resumed in both cases. Installing it fails only if there is a
+        // handler already.
         let _ = ctrlc::set_handler(move || {
             if signalled.swap(true, Ordering::SeqCst) {
                 std::process::exit(130);

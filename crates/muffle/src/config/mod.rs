@@ -336,7 +336,8 @@ impl Config {
     /// run uses a quarter of the records, because without noise fewer are enough.
     pub fn reference(&self) -> Option<Self> {
         const LOT: u64 = 64;
-        let compares = self.data.train == "embedded" && self.evaluation.score;
+        let is_embedded = self.data.train == "embedded" && self.data.test.is_none();
+        let compares = is_embedded && self.evaluation.score;
         if !compares || !self.optimizer.entry().private {
             return None;
         }
