@@ -17,6 +17,7 @@
 mod causal;
 mod error;
 mod format;
+mod lanes;
 mod long;
 mod prepare;
 mod read;

@@ -24,8 +24,11 @@
 //! `features_do_not_depend_on_earlier_images`.
 
 use crate::error::{Error, Result};
+use crate::lanes::{LANES, Lanes};
 use rustfft::num_complex::Complex;
+use rustfft::num_traits::Zero;
 use rustfft::{Fft, FftDirection, FftNum, FftPlannerScalar};
+use std::array::from_fn;
 use std::f64::consts::PI;
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -39,8 +42,8 @@ const GROUPS: usize = 27;
 const EPSILON: f64 = 1e-5;
 /// Number of scales, J.
 const SCALES: usize = 2;
-/// Number of orientations, L.
-const ORIENTATIONS: usize = 8;
+/// Number of orientations, L: one for each lane.
+const ORIENTATIONS: usize = LANES;
 /// Distance of the positions of coefficients, in pixels: 2^J.
 const STRIDE: usize = 1 << SCALES;
 /// Allowed heights and widths of images.
@@ -67,10 +70,12 @@ pub struct Scattering {
     image: [usize; 3],
     /// Transforms at full and at half resolution.
     planes: [Plane; SCALES],
-    /// For each scale and orientation, the transposed spectrum of the wavelet at full resolution.
+    /// The transposed spectra of the wavelets of scale 0 at full resolution, one in each lane.
     ///
-    /// It is divided by the number of pixels, because the transforms are not normalized.
-    wavelets: Vec<Vec<f32>>,
+    /// They are divided by the number of pixels, because the transforms are not normalized.
+    fine: Vec<Lanes>,
+    /// The same for scale 1.
+    coarse: Vec<Lanes>,
 }
 
 impl Scattering {
@@ -91,14 +96,16 @@ impl Scattering {
         let (mut single, mut double) = (FftPlannerScalar::new(), FftPlannerScalar::new());
         let planes = [0, 1].map(|level| Plane::new(rows, cols, level, &mut single));
         let transforms = Transforms::new(rows, cols, &mut double);
-        let wavelets = (0..SCALES * ORIENTATIONS)
-            .map(|index| wavelet(rows, cols, index / ORIENTATIONS, index % ORIENTATIONS))
-            .map(|wavelet| {
-                let spectrum = transforms.forward(wavelet);
-                spectrum.iter().map(|z| (z.re / (rows * cols) as f64) as f32).collect()
-            })
-            .collect();
-        Ok(Self { image: [height, width, channels], planes, wavelets })
+        let wavelets = |scale| -> Vec<Lanes> {
+            let spectra: [Vec<Complex<f64>>; ORIENTATIONS] =
+                from_fn(|orientation| transforms.forward(wavelet(rows, cols, scale, orientation)));
+            let pixels = (rows * cols) as f64;
+            (0..rows * cols)
+                .map(|at| Lanes(from_fn(|lane| (spectra[lane][at].re / pixels) as f32)))
+                .collect()
+        };
+        let (fine, coarse) = (wavelets(0), wavelets(1));
+        Ok(Self { image: [height, width, channels], planes, fine, coarse })
     }
 
     /// Height, width and channels of the images.
@@ -140,37 +147,51 @@ impl Scattering {
     }
 
     /// Writes the coefficients of one channel into `out`.
+    ///
+    /// The lanes of images and spectra are the fine wavelets ψ(0, θ₁), or, in order 1, the coarse
+    /// ones.
     fn transform(&self, pixels: &[f32], channel: usize, out: &mut [f32]) {
         let [height, width, channels] = self.image;
         let [full, half] = &self.planes;
-        let mut index = channel * COEFFICIENTS;
-        let mut write = |plane: &Plane, image: &[f32]| {
-            plane.low_pass(image, out, channels * COEFFICIENTS, index);
-            index += 1;
-        };
-
         let rows = reflected(height, full.transforms.rows);
         let cols: Vec<usize> = reflected(width, full.transforms.cols).collect();
-        let image: Vec<f32> = rows
+        let image: Vec<Lanes> = rows
             .flat_map(|row| cols.iter().map(move |col| (row * width + col) * channels + channel))
-            .map(|at| pixels[at])
+            .map(|at| Lanes::all(pixels[at]))
             .collect();
-        write(full, &image);
+        let first = channel * COEFFICIENTS;
+        let mut write = |plane: &Plane, image: &[Lanes], at: usize, lanes: usize, distance| {
+            let place =
+                Place { channels: channels * COEFFICIENTS, first: first + at, lanes, distance };
+            plane.low_pass(image, out, &place);
+        };
+
+        write(full, &image, 0, 1, 1);
         let spectrum = full.spectrum(&image);
-        let (fine, coarse) = self.wavelets.split_at(ORIENTATIONS);
-        let fine: Vec<Vec<f32>> =
-            fine.iter().map(|wavelet| full.modulus(multiply(&spectrum, wavelet))).collect();
-        fine.iter().for_each(|modulus| write(full, modulus));
-        for wavelet in coarse {
-            write(half, &half.modulus(half.alias(&spectrum, wavelet)));
-        }
-        for modulus in &fine {
-            let spectrum = full.spectrum(modulus);
-            for wavelet in coarse {
-                write(half, &half.modulus(half.alias(&spectrum, wavelet)));
-            }
+        let fine = full.modulus(multiply(&spectrum, &self.fine));
+        write(full, &fine, 1, ORIENTATIONS, 1);
+        let coarse = half.modulus(half.alias(&spectrum, |at| self.coarse[at]));
+        write(half, &coarse, 1 + ORIENTATIONS, ORIENTATIONS, 1);
+        let spectrum = full.spectrum(&fine);
+        for orientation in 0..ORIENTATIONS {
+            let wavelet = |at: usize| Lanes::all(self.coarse[at].0[orientation]);
+            let modulus = half.modulus(half.alias(&spectrum, wavelet));
+            let at = 1 + SCALES * ORIENTATIONS + orientation;
+            write(half, &modulus, at, ORIENTATIONS, ORIENTATIONS);
         }
     }
+}
+
+/// Where the lanes of an image are written to.
+struct Place {
+    /// Number of channels of the features.
+    channels: usize,
+    /// Channel of the first lane.
+    first: usize,
+    /// Number of lanes that are written.
+    lanes: usize,
+    /// Distance of the channels of two lanes.
+    distance: usize,
 }
 
 /// Filters are public, but long.
@@ -214,15 +235,15 @@ fn normalize(features: &mut [f32], channels: usize) {
     }
 }
 
-/// Multiplies a spectrum by the real spectrum of a filter.
-fn multiply(spectrum: &[Complex<f32>], filter: &[f32]) -> Vec<Complex<f32>> {
-    spectrum.iter().zip(filter).map(|(z, f)| z * f).collect()
+/// Multiplies spectra by the real spectra of filters.
+fn multiply(spectra: &[Complex<Lanes>], filters: &[Lanes]) -> Vec<Complex<Lanes>> {
+    spectra.iter().zip(filters).map(|(z, f)| z * f).collect()
 }
 
 /// Images at one resolution: Fourier transforms and the low-pass filter φ.
 #[derive(Clone)]
 struct Plane {
-    transforms: Transforms<f32>,
+    transforms: Transforms<Lanes>,
     /// The low-pass filter of columns: a row of weights for each position.
     vertical: Vec<f32>,
     /// The low-pass filter of rows: for each pixel, its weight in each position.
@@ -231,7 +252,7 @@ struct Plane {
 
 impl Plane {
     /// Creates the plane of a level: images of `rows` × `cols` pixels are halved `level` times.
-    fn new(rows: usize, cols: usize, level: usize, planner: &mut FftPlannerScalar<f32>) -> Self {
+    fn new(rows: usize, cols: usize, level: usize, planner: &mut FftPlannerScalar<Lanes>) -> Self {
         let vertical = low_pass(rows, level).concat();
         let horizontal = low_pass(cols, level);
         let horizontal = (0..cols >> level)
@@ -241,52 +262,61 @@ impl Plane {
         Self { transforms, vertical, horizontal }
     }
 
-    /// The transposed spectrum of a real image.
-    fn spectrum(&self, image: &[f32]) -> Vec<Complex<f32>> {
-        self.transforms.forward(image.iter().map(|&x| x.into()).collect())
+    /// The transposed spectra of real images.
+    fn spectrum(&self, images: &[Lanes]) -> Vec<Complex<Lanes>> {
+        self.transforms.forward(images.iter().map(|&x| x.into()).collect())
     }
 
-    /// The modulus of the image with this transposed spectrum.
-    fn modulus(&self, spectrum: Vec<Complex<f32>>) -> Vec<f32> {
-        self.transforms.inverse(spectrum).iter().map(|z| z.norm_sqr().sqrt()).collect()
+    /// The modulus of the images with these transposed spectra.
+    fn modulus(&self, spectra: Vec<Complex<Lanes>>) -> Vec<Lanes> {
+        self.transforms.inverse(spectra).iter().map(|z| z.norm_sqr().sqrt()).collect()
     }
 
-    /// Multiplies a spectrum of twice the resolution by a filter, and samples every second pixel.
+    /// Multiplies spectra of twice the resolution by filters, and samples every second pixel.
     ///
     /// The spectrum of the samples is the sum of the four quarters. Its factor ¼ is also the ratio
     /// of the numbers of pixels, by which the filter is divided.
-    fn alias(&self, spectrum: &[Complex<f32>], filter: &[f32]) -> Vec<Complex<f32>> {
+    fn alias(
+        &self,
+        spectra: &[Complex<Lanes>],
+        filter: impl Fn(usize) -> Lanes,
+    ) -> Vec<Complex<Lanes>> {
         let (rows, cols) = (self.transforms.rows, self.transforms.cols);
-        let mut out = vec![Complex::default(); rows * cols];
-        // Transposed: the spectrum has 2 · cols rows of 2 · rows elements.
-        for (at, (z, f)) in
-            spectrum.chunks_exact(2 * rows).zip(filter.chunks_exact(2 * rows)).enumerate()
-        {
+        let mut out = vec![Complex::zero(); rows * cols];
+        // Transposed: the spectra have 2 · cols rows of 2 · rows elements.
+        for (at, z) in spectra.chunks_exact(2 * rows).enumerate() {
             let out = &mut out[at % cols * rows..][..rows];
-            let ((z, z_high), (f, f_high)) = (z.split_at(rows), f.split_at(rows));
+            let (z, z_high) = z.split_at(rows);
+            let filter = |i: usize| filter(at * 2 * rows + i);
             for i in 0..rows {
-                out[i] += z[i] * f[i] + z_high[i] * f_high[i];
+                out[i] = out[i] + (z[i] * filter(i) + z_high[i] * filter(rows + i));
             }
         }
         out
     }
 
-    /// Applies φ to an image, and writes it into one channel of the coefficients.
-    fn low_pass(&self, image: &[f32], out: &mut [f32], channels: usize, channel: usize) {
+    /// Applies φ to images, and writes them into the channels of the coefficients.
+    fn low_pass(&self, images: &[Lanes], out: &mut [f32], place: &Place) {
         let (rows, cols) = (self.transforms.rows, self.transforms.cols);
         let width = self.horizontal.len() / cols;
-        let (mut sums, mut line) = (vec![0.0; cols], vec![0.0; width]);
-        let lines = out.chunks_exact_mut(width * channels);
+        let (mut sums, mut line) = (vec![Lanes::zero(); cols], vec![Lanes::zero(); width]);
+        let lines = out.chunks_exact_mut(width * place.channels);
         for (weights, out) in self.vertical.chunks_exact(rows).zip(lines) {
-            sums.fill(0.0);
-            for (weight, row) in weights.iter().zip(image.chunks_exact(cols)) {
-                sums.iter_mut().zip(row).for_each(|(sum, x)| *sum += weight * x);
+            sums.fill(Lanes::zero());
+            for (&weight, row) in weights.iter().zip(images.chunks_exact(cols)) {
+                let weight = Lanes::all(weight);
+                sums.iter_mut().zip(row).for_each(|(sum, &x)| *sum += weight * x);
             }
-            line.fill(0.0);
-            for (sum, weights) in sums.iter().zip(self.horizontal.chunks_exact(width)) {
-                line.iter_mut().zip(weights).for_each(|(x, weight)| *x += sum * weight);
+            line.fill(Lanes::zero());
+            for (&sum, weights) in sums.iter().zip(self.horizontal.chunks_exact(width)) {
+                line.iter_mut()
+                    .zip(weights)
+                    .for_each(|(x, &weight)| *x += sum * Lanes::all(weight));
             }
-            line.iter().zip(out.chunks_exact_mut(channels)).for_each(|(x, out)| out[channel] = *x);
+            for (x, out) in line.iter().zip(out.chunks_exact_mut(place.channels)) {
+                let out = out[place.first..].iter_mut().step_by(place.distance);
+                x.0.iter().zip(out).take(place.lanes).for_each(|(x, out)| *out = *x);
+            }
         }
     }
 }
