@@ -3,7 +3,7 @@
 use super::error::Error;
 use super::output::{print, print_json};
 use clap::Args;
-use muffle::report;
+use muffle::report::{self, Redaction};
 use muffle::run::folder::Folder;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,20 @@ use std::path::{Path, PathBuf};
 /// Write the report of a run as one self-contained HTML page
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  muffle report muffle-run\n\nThe privacy statement for machines is \
+    after_help = "Examples:\n  muffle report muffle-run\n  muffle report muffle-run --redact \
+        names,non-private\n\nParts that can be hidden: non-private (figures, charts and samples that \
+        no guarantee covers), names (of files, models, columns and the owner; also hides the \
+        configuration), samples, configuration, environment. The page says what is hidden, and muffle \
+        verify accepts it.\n\nThe privacy statement for machines is \
         DIR/model/privacy.json."
 )]
 pub(crate) struct Report {
     /// The folder of the run
     #[arg(value_name = "DIR")]
     folder: PathBuf,
+    /// Hide parts of the page, such as names
+    #[arg(long, value_name = "PARTS")]
+    redact: Option<String>,
     /// One JSON object on standard output
     #[arg(long)]
     json: bool,
@@ -31,7 +38,8 @@ struct Output<'a> {
 
 impl Report {
     pub(crate) fn run(self) -> Result<(), Error> {
-        let path = report::write(&Folder::open_read_only(&self.folder)?)?;
+        let hidden = Redaction::parse(self.redact.as_deref().unwrap_or_default())?;
+        let path = report::write(&Folder::open_read_only(&self.folder)?, &hidden)?;
         if self.json {
             return print_json(&Output { path: &path });
         } else {

@@ -503,8 +503,15 @@ fn truncated_lists_and_ledgers_are_detected() {
         format!("with 2 rows ε is {two}, with 10 rows {ten}")
     };
     let factor = |ledger: &Ledger| {
-        let epsilon = price(ledger, 1);
-        format!("e^{} ≤ {}", up(epsilon, 3), up(epsilon.exp(), 2))
+        let epsilon = up(price(ledger, 1), 3);
+        let factor = epsilon.parse::<f64>().unwrap().exp();
+        format!("e^{epsilon} ≤ {}", up(factor, 2))
+    };
+    let found = |ledger: &Ledger, rows: u64| {
+        let unit = accounting::Unit { adjacency: accounting::Adjacency::AddRemove, rows };
+        let delta = accounting::Delta::new(whole["delta"].as_f64().unwrap()).unwrap();
+        let curve = ledger.cost(unit).unwrap().trade_off(delta).unwrap();
+        format!("finds at most {} %", up(100.0 * curve.tpr(0.01), 1))
     };
     let mut changes = 0;
     for line in other["summary"].as_array_mut().unwrap() {
@@ -513,11 +520,13 @@ fn truncated_lists_and_ledgers_are_detected() {
             .replace("All 4 lots", "All 3 lots")
             .replace("after step 4", "after step 3")
             .replace(&rows(&longer), &rows(&shorter))
-            .replace(&factor(&longer), &factor(&shorter));
+            .replace(&factor(&longer), &factor(&shorter))
+            .replace(&found(&longer, 1), &found(&shorter, 1))
+            .replace(&found(&longer, 10), &found(&shorter, 10));
         changes += u32::from(fitted != text);
         *line = json!(fitted);
     }
-    assert_eq!(changes, 4, "{:#}", other["summary"]);
+    assert_eq!(changes, 5, "{:#}", other["summary"]);
     check(&other, &["ledger file", "result", "history", "checkpoints", "report"]);
     holds(&out.join("model"));
 }
@@ -589,11 +598,7 @@ fn every_changed_file_is_detected() {
         &["history"],
     );
     tampered("report.html", &replaced("<i>ε</i> = 8.000", "<i>ε</i> = 1.000"), &["report"]);
-    tampered(
-        "report.html",
-        &replaced("would be almost the same", "would be the same"),
-        &["report"],
-    );
+    tampered("report.html", &replaced("at most by the factor", "by no factor"), &["report"]);
     tampered("report.html", &|bytes| [bytes, b"<p>ok</p>\n".to_vec()].concat(), &["report"]);
     tampered(
         "config.toml",
@@ -637,6 +642,98 @@ fn every_changed_file_is_detected() {
         assert_eq!(failed(&verify(&out).unwrap()), ["weights"]);
         std::fs::remove_file(out.join("model").join(name)).unwrap();
     }
+}
+
+/// Parts of a report can be hidden; the page says so, and is still verified.
+#[test]
+fn redacted_reports_are_verified() {
+    let about = "about.data=letters
+         about.owner=Example Clinic
+         about.purpose=drafts
+         data.evaluation_data=private";
+    let (_place, out) = trained(about);
+    let folder = out.to_str().unwrap();
+    let report = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_muffle"));
+        command.arg("report").args(arguments).output().unwrap()
+    };
+    let page = |parts: &[&str]| {
+        let more = if parts.is_empty() { vec![] } else { vec!["--redact", parts[0]] };
+        let output = report(&[&[folder], more.as_slice()].concat());
+        assert!(output.status.success(), "{output:?}");
+        assert_eq!(failed(&verify(&out).unwrap()), Vec::<&str>::new(), "{parts:?}");
+        std::fs::read_to_string(out.join("report.html")).unwrap()
+    };
+    let texts = ["letters", "Example Clinic", "drafts", "NON-PRIVATE", "RUN.toml"];
+    let shown = |page: &str| texts.map(|text| page.contains(text));
+    let whole = page(&[]);
+    assert_eq!(shown(&whole), [true; 5]);
+    assert!(!whole.contains("muffle-hidden"));
+    let hidden = page(&["names,non-private"]);
+    assert_eq!(shown(&hidden), [false; 5]);
+    assert!(hidden.contains("hidden parts of this page: non-private, names, configuration"));
+    assert!(!hidden.contains("people.txt") && !hidden.contains("public.txt"));
+    let without = page(&["environment"]);
+    assert_eq!(shown(&without), [true; 5]);
+    assert!(whole.contains(">threads<") && !without.contains(">threads<"));
+    // A page that hides less or more than it says is not the recomputed one.
+    for (from, to) in [("content=\"environment\"", "content=\"\""), ("<h2>Figures</h2>", "")] {
+        let changed = without.replacen(from, to, 1);
+        assert_ne!(changed, without);
+        std::fs::write(out.join("report.html"), changed).unwrap();
+        assert_eq!(failed(&verify(&out).unwrap()), ["report"], "{from}");
+    }
+    // Samples of public prompts are shown unless they are hidden.
+    let (_place, public) = a_copy();
+    for (parts, shown) in [("", true), ("non-private", true), ("samples", false)] {
+        assert!(report(&[public.to_str().unwrap(), "--redact", parts]).status.success());
+        let page = std::fs::read_to_string(public.join("report.html")).unwrap();
+        assert_eq!(page.contains("Sample 1"), shown, "{parts}");
+        assert_eq!(failed(&verify(&public).unwrap()), Vec::<&str>::new(), "{parts}");
+    }
+    let output = report(&[folder, "--redact", "epsilon"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--redact: expected some of"));
+}
+
+/// The report leads with what an attacker can do, and its curve of ε is the accountant's.
+#[test]
+fn the_report_states_bounds() {
+    let statement = muffle::Statement::of_run(&RUN.1).unwrap();
+    let (unit, delta) = statement.promise().unwrap();
+    let delta = accounting::Delta::new(delta).unwrap();
+    let words = statement.words();
+    let tpr = |rows| {
+        let cost = statement.ledger.cost(accounting::Unit { rows, ..unit }).unwrap();
+        100.0 * cost.trade_off(delta).unwrap().tpr(0.01)
+    };
+    for (rows, after) in [(1, "take part finds at most "), (10, "with 10 rows, it finds at most ")]
+    {
+        let stated = words[0].split(after).nth(1).unwrap().split(' ').next().unwrap();
+        let stated: f64 = stated.parse().unwrap();
+        assert!(stated >= tpr(rows) && stated <= tpr(rows) + 0.11, "{stated} {}", tpr(rows));
+    }
+    // The factor is that of the printed ε.
+    let figures = words[1].split("e^").nth(1).unwrap().split(", plus").next().unwrap();
+    let (epsilon, factor) = figures.split_once(" ≤ ").unwrap();
+    let [epsilon, factor]: [f64; 2] = [epsilon, factor].map(|text| text.parse().unwrap());
+    assert!(epsilon >= statement.epsilon.unwrap());
+    assert!(factor >= epsilon.exp() && factor <= epsilon.exp() + 0.011, "{epsilon} {factor}");
+    // The first charge costs most: a line from (0, 0) would be far below.
+    let folder = muffle::run::folder::Folder::open_read_only(&RUN.1).unwrap();
+    let page = muffle::report::page(&folder, &muffle::report::Redaction::default()).unwrap();
+    let panel = page.charts.iter().find(|panel| panel.chart.title == "Privacy cost").unwrap();
+    let points = &panel.chart.series[0].points;
+    assert_eq!(points.iter().map(|point| point.0).collect::<Vec<_>>(), [1.0, 2.0, 3.0, 4.0]);
+    assert_eq!(points[3].1, statement.epsilon.unwrap());
+    let mut first = Ledger::new();
+    first.charge(statement.ledger.events().runs()[0].0.clone(), 1).unwrap();
+    let alone = first.cost(unit).unwrap().epsilon(statement.accountant.unwrap(), delta).unwrap();
+    assert_eq!(points[0].1, alone.epsilon);
+    assert!(points[0].1 > 0.5 * points[3].1, "{points:?}");
+    // The date is part of the ledger's chain.
+    let started = &statement.sessions[0].started;
+    assert_eq!(started.len(), 10);
+    assert!(page.about.rows.iter().any(|(_, value)| value.starts_with(started)));
 }
 
 /// Missing evidence is reported, and is not the same as consistent.

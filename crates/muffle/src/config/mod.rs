@@ -62,6 +62,24 @@ keys! {
         pub training: Training = Training::default(),
         /// Evaluation during and after training.
         pub evaluation: Evaluation = Evaluation::default(),
+        /// What the report says about the run.
+        pub about: About = About::default(),
+    }
+}
+
+keys! {
+    /// The section `[about]`: texts for the readers of the report.
+    ///
+    /// They are public, and do not change the run.
+    #[derive(Clone, Debug)]
+    #[serde(default, deny_unknown_fields)]
+    pub struct About {
+        /// The name of the data; by default that of the file.
+        pub data: Option<String> = None => "\"patient letters 2025\"",
+        /// Who is responsible for the data and the model.
+        pub owner: Option<String> = None => "\"Example Clinic, data office\"",
+        /// What the model is for.
+        pub purpose: Option<String> = None => "\"drafts of discharge letters\"",
     }
 }
 

@@ -32,6 +32,7 @@ impl Config {
                 "optimizer" => self.optimizer.keys(),
                 "training" => self.training.keys(),
                 "evaluation" => self.evaluation.keys(),
+                "about" => self.about.keys(),
                 _ => Vec::new(),
             };
             Section { name: section.name, text: section.text, keys }

@@ -4,11 +4,13 @@ pub mod digits;
 pub mod model_card;
 pub mod number;
 pub mod page;
+mod redaction;
 pub mod statement;
 
 mod summary;
 
 pub use number::Number;
+pub use redaction::{Part, Redaction};
 pub use statement::Statement;
 
 use crate::Error;
@@ -20,7 +22,8 @@ use crate::report::page::{Figure, Headline, Page, Panel, Sample, Section};
 use crate::run::folder::Folder;
 use crate::run::history::{self, BestFigures, HistoryEntry};
 use crate::run::result::{self, Metrics, RunResult};
-use accounting::{Adjacency, Cost, Delta, Unit};
+use crate::run::snapshot;
+use accounting::{Accountant, Adjacency, Composition, Cost, Delta, SamplingMethod, Unit};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -57,12 +60,15 @@ impl From<Publicity> for Marking {
     }
 }
 
-/// Writes the report of a finished run and returns its path.
+/// The section of the machine.
+const ENVIRONMENT: &str = "Environment";
+
+/// Writes the report of a finished run, without the hidden parts, and returns its path.
 ///
 /// # Errors
 /// If the run is not finished, or the folder is damaged.
-pub fn write(folder: &Folder) -> Result<PathBuf, Error> {
-    let page = page(folder)?;
+pub fn write(folder: &Folder, hidden: &Redaction) -> Result<PathBuf, Error> {
+    let page = page(folder, hidden)?;
     folder.write(FILE, &page.html())?;
     Ok(folder.join(FILE))
 }
@@ -71,7 +77,7 @@ pub fn write(folder: &Folder) -> Result<PathBuf, Error> {
 ///
 /// # Errors
 /// As [`write()`].
-pub fn page(folder: &Folder) -> Result<Page, Error> {
+pub fn page(folder: &Folder, hidden: &Redaction) -> Result<Page, Error> {
     let config = Config::read(&folder.join("config.toml"))?;
     let Some(result) = RunResult::read(folder)? else {
         return Err(Error::folder(
@@ -82,24 +88,73 @@ pub fn page(folder: &Folder) -> Result<Page, Error> {
             ),
         ));
     };
-    let statement = Statement::of_run(folder.path())?;
+    let mut statement = Statement::of_run(folder.path())?;
+    let checksum = snapshot::digest(statement.canonical()?.as_bytes());
+    if hidden.hides(Part::Names) {
+        statement.person_column = statement.person_column.map(|_| redaction::HIDDEN.into());
+    }
     let entries = history::read(folder, u64::MAX)?;
     let marking = config.data.publicity().into();
-    let path = config.data.train.trim_end_matches(['/', '\\']);
-    let data = path.rsplit(['/', '\\']).next().unwrap_or_default();
-    Ok(Page {
+    let data = hidden.name(data_name(&config));
+    let about = about(&config, &statement, &data, checksum, hidden);
+    Ok(hidden.apply(Page {
         title: format!("{} on {data}", config.optimizer.name()),
         headline: headline(&statement),
         words: statement.words(),
         covered: statement.covered(),
         not_covered: statement.not_covered(),
+        about,
         warnings: warnings(&statement),
         figures: figures(&result.metrics, &statement, marking),
         charts: charts(&statement, &entries, marking)?,
         samples: samples(folder, marking)?,
-        sections: sections(&config, &statement, &result.metrics),
+        sections: sections(&config, &statement, &result.metrics, hidden),
         configuration: config.print(),
-    })
+        hidden: Redaction::default(),
+    }))
+}
+
+/// The name of the training data: the configured one, or that of the file.
+fn data_name(config: &Config) -> &str {
+    let path = config.data.train.trim_end_matches(['/', '\\']);
+    let file = path.rsplit(['/', '\\']).next().unwrap_or_default();
+    config.about.data.as_deref().unwrap_or(file)
+}
+
+/// What identifies the run, and how to verify this page.
+fn about(
+    config: &Config,
+    statement: &Statement,
+    data: &str,
+    checksum: String,
+    hidden: &Redaction,
+) -> Section {
+    let row = |name: &str, value: String| (name.to_string(), value);
+    let mut rows = vec![row("training data", data.into())];
+    if let Some(owner) = &config.about.owner {
+        rows.push(row("responsible", hidden.name(owner)));
+    }
+    if let Some(purpose) = &config.about.purpose {
+        rows.push(row("purpose", hidden.name(purpose)));
+    }
+    let dates: Vec<&str> = statement.sessions.iter().map(|entry| &*entry.started).collect();
+    if let (Some(first), Some(last)) = (dates.first(), dates.last()) {
+        let resumed = if first == last { String::new() } else { format!(", resumed on {last}") };
+        rows.push(row("training started on", format!("{first} (UTC){resumed}")));
+    }
+    rows.push(row("run", statement.run_id.clone()));
+    for (name, sum) in &statement.weights_sha256 {
+        rows.push(row(&format!("SHA-256 of {name}"), sum.clone()));
+    }
+    rows.push(row("SHA-256 of the statement", checksum));
+    rows.push(row(
+        "to verify",
+        "muffle verify DIR, where DIR is the folder of the run: it recomputes ε from all charges, \
+         and compares the weights and this page. With --key KEY it also checks who signed the \
+         statement."
+            .into(),
+    ));
+    Section { title: "About this run".into(), rows }
 }
 
 fn headline(statement: &Statement) -> Headline {
@@ -211,15 +266,19 @@ fn charts(
     if let (Some(promised), Some(unit), Some(delta)) =
         (statement.promised_epsilon, statement.unit, statement.delta)
     {
+        let charged =
+            if statement.sampling == SamplingMethod::Shuffled { "epochs" } else { "lots" };
         panels.push(Panel {
-            chart: chart(
-                "Privacy cost",
-                "ε",
-                curve("spent", &|entry| entry.epsilon),
-                vec![Mark { name: "promised".into(), y: promised }],
-            ),
+            chart: Chart {
+                title: "Privacy cost".into(),
+                x: Axis::linear(format!("{charged} charged")),
+                y: Axis::from_zero("ε"),
+                series: vec![Series::new("spent", spent(statement, unit, delta)?)],
+                marks: vec![Mark { name: "promised".into(), y: promised }],
+            },
             caption: format!(
-                "ε after each step, at δ = {}. An upper bound at every point.",
+                "ε of the first {charged}, at δ = {}: an upper bound at every marked point. The \
+                 first costs most.",
                 up_e(delta)
             ),
             marking: Marking::Public,
@@ -256,6 +315,38 @@ fn charts(
     Ok(panels)
 }
 
+/// The maximum number of points of a curve of ε.
+const SPENT_POINTS: u64 = 24;
+
+/// (charges, ε of the first charges): all of them, or some if there are many.
+fn spent(statement: &Statement, unit: Unit, delta: f64) -> Result<Vec<(f64, f64)>, Error> {
+    let events = statement.ledger.events();
+    let all = events.len();
+    // The curve is steep at its start.
+    let early = (0..).map(|power| 1 << power).take_while(|&charges| charges < all / SPENT_POINTS);
+    let even = (1..=SPENT_POINTS).map(|i| (i * all).div_ceil(SPENT_POINTS));
+    let mut points: Vec<u64> = early.chain(even).collect();
+    points.sort_unstable();
+    points.dedup();
+    let accountant = statement.accountant.unwrap_or(Accountant::Best);
+    let point = |charges: u64| {
+        let cost = Cost::new(&first_charges(events, charges)?, unit)?;
+        Ok((charges as f64, cost.epsilon(accountant, Delta::new(delta)?)?.epsilon))
+    };
+    points.into_iter().map(point).collect()
+}
+
+/// The first charges of a ledger.
+fn first_charges(events: &Composition, charges: u64) -> Result<Composition, Error> {
+    let (mut first, mut remaining) = (Composition::new(), charges);
+    for (event, count) in events.runs() {
+        let count = remaining.min(*count);
+        first.push(event.clone(), count)?;
+        remaining -= count;
+    }
+    Ok(first)
+}
+
 fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Chart>, Error> {
     let curve = match Cost::new(statement.ledger.events(), unit)?.trade_off(Delta::new(delta)?) {
         Ok(curve) => curve,
@@ -266,7 +357,7 @@ fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Cha
     Ok(Some(Chart {
         title: "Membership tests".into(),
         x: Axis::log("false-positive rate"),
-        y: Axis::linear("true-positive rate"),
+        y: Axis::log("true-positive rate"),
         series: vec![
             Series::new("at most", rates().map(|fpr| (fpr, curve.tpr(fpr))).collect()),
             Series::new("guessing", rates().map(|fpr| (fpr, fpr)).collect()).dashed(),
@@ -285,7 +376,12 @@ fn samples(folder: &Folder, marking: Marking) -> Result<Vec<Sample>, Error> {
     Ok(result::samples(folder)?.into_iter().map(sample).collect())
 }
 
-fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Section> {
+fn sections(
+    config: &Config,
+    statement: &Statement,
+    metrics: &Metrics,
+    hidden: &Redaction,
+) -> Vec<Section> {
     let row = |name: &str, value: String| (name.to_string(), value);
     let mut privacy = vec![
         row("neighbours", statement.unit.map_or_else(|| "none".into(), |unit| unit.to_string())),
@@ -298,7 +394,7 @@ fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Se
             "accountant",
             statement.accountant.map_or_else(String::new, |accountant| accountant.to_string()),
         ));
-        let charge_label = if statement.sampling == accounting::SamplingMethod::Shuffled {
+        let charge_label = if statement.sampling == SamplingMethod::Shuffled {
             "epochs charged"
         } else {
             "lots charged"
@@ -306,12 +402,11 @@ fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Se
         privacy.push(row(charge_label, statement.ledger.events().len().to_string()));
         privacy.push(row("noise and lots from", statement.randomness.to_string()));
     }
-    privacy.push(row("run", statement.run_id.clone()));
     privacy.push(row("sessions", statement.sessions.len().to_string()));
     privacy.push(row("ledger, head of its hash chain", statement.ledger_head.clone()));
     let training = vec![
         row("optimizer", config.optimizer.name().into()),
-        row("model", config.model.source.clone()),
+        row("model", hidden.name(&config.model.source)),
         row(
             "low-rank adapters",
             if config.model.lora_rank == 0 {
@@ -331,7 +426,7 @@ fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Se
             if *metrics == Metrics::default() {
                 "nothing".into()
             } else {
-                evaluation_data_label(config)
+                evaluation_data_label(config, hidden)
             },
         ),
     ];
@@ -344,16 +439,16 @@ fn sections(config: &Config, statement: &Statement, metrics: &Metrics) -> Vec<Se
     vec![
         section("Noise and clipping", privacy),
         section("Training", training),
-        section("Environment", environment),
+        section(ENVIRONMENT, environment),
     ]
 }
 
 /// Names the data that the figures were computed on, and whether they are public.
-fn evaluation_data_label(config: &Config) -> String {
+fn evaluation_data_label(config: &Config, hidden: &Redaction) -> String {
     let name = match (&config.data.test, &config.data.validation) {
         (None, Some(_)) if config.data.train == "embedded" => "the embedded test part".into(),
         (Some(path), _) | (None, Some(path)) => {
-            path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+            hidden.name(&path.file_name().unwrap_or_default().to_string_lossy())
         }
         (None, None) => "the embedded test part".into(),
     };

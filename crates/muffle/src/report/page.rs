@@ -3,7 +3,7 @@
 //! The page is rendered from typed data. Figures that no guarantee covers have a badge.
 
 use crate::chart::{Chart, escape};
-use crate::report::Marking;
+use crate::report::{Marking, Redaction};
 use std::fmt::Write;
 
 /// The content of a report.
@@ -19,6 +19,8 @@ pub struct Page {
     pub covered: Vec<String>,
     /// What it does not cover.
     pub not_covered: Vec<String>,
+    /// What identifies the run.
+    pub about: Section,
     /// Facts that weaken or void the guarantee.
     pub warnings: Vec<String>,
     /// Figures.
@@ -31,6 +33,8 @@ pub struct Page {
     pub sections: Vec<Section>,
     /// The run's configuration file.
     pub configuration: String,
+    /// The parts that were removed.
+    pub hidden: Redaction,
 }
 
 /// The headline of the page.
@@ -102,6 +106,7 @@ impl Page {
             self.warnings(),
             self.words(),
             self.coverage(),
+            self.about(),
             self.figures(),
             self.charts(),
             self.samples(),
@@ -114,14 +119,32 @@ impl Page {
              'unsafe-inline'; img-src data:\">\n\
              <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
              <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <meta name=\"referrer\" content=\"no-referrer\">\n<link rel=\"icon\" \
+             <meta name=\"referrer\" content=\"no-referrer\">\n{}<link rel=\"icon\" \
              href=\"data:,\">\n\
              <title>{} · Muffle</title>\n<style>{STYLE}</style>\n</head>\n\
              <body>\n<main>\n{}</main>\n\
              <footer><p>Made by Muffle. This page loads no resources and \
              runs no scripts.</p></footer>\n</body>\n</html>\n",
+            self.hidden.tag(),
             escape(&self.title),
             parts.concat()
+        )
+    }
+
+    fn about(&self) -> String {
+        if self.about.rows.is_empty() {
+            return String::new();
+        }
+        let note = match self.hidden.to_string() {
+            parts if parts.is_empty() => String::new(),
+            parts => {
+                format!("<p class=\"note\">The owner has hidden parts of this page: {parts}.</p>\n")
+            }
+        };
+        format!(
+            "<section>\n<h2>{}</h2>\n{note}{}</section>\n",
+            escape(&self.about.title),
+            table(&self.about)
         )
     }
 
@@ -256,15 +279,11 @@ impl Page {
     }
 
     fn settings(&self) -> String {
-        let row = |(name, value): &(String, String)| {
-            format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", escape(name), escape(value))
-        };
-        let section = |Section { title, rows }: &Section| {
-            let (title, rows) = (escape(title), rows.iter().map(row).collect::<String>());
+        let section = |section: &Section| {
             format!(
-                "<section>\n<h3>{title}</h3>\n<div class=\"scroll\" role=\"region\" tabindex=\"0\" \
-                 aria-label=\"{title}\">\
-                 <table>\n<tbody>\n{rows}</tbody>\n</table></div>\n</section>\n"
+                "<section>\n<h3>{}</h3>\n{}</section>\n",
+                escape(&section.title),
+                table(section)
             )
         };
         section_with_heading(
@@ -285,6 +304,19 @@ impl Page {
             escape(&self.configuration)
         )
     }
+}
+
+/// The rows of a section as a table.
+fn table(Section { title, rows }: &Section) -> String {
+    let row = |(name, value): &(String, String)| {
+        format!("<tr><th scope=\"row\">{}</th><td>{}</td></tr>\n", escape(name), escape(value))
+    };
+    format!(
+        "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{}\"><table>\n\
+         <tbody>\n{}</tbody>\n</table></div>\n",
+        escape(title),
+        rows.iter().map(row).collect::<String>()
+    )
 }
 
 /// A section with a heading; empty if the content is.
@@ -332,6 +364,8 @@ mod tests {
             samples: vec![],
             sections: vec![],
             configuration: String::new(),
+            about: Section { title: "About".into(), rows: vec![] },
+            hidden: Redaction::default(),
         }
     }
 
@@ -354,6 +388,8 @@ mod tests {
             }],
             sections: vec![Section { title: text(), rows: vec![(text(), text())] }],
             configuration: text(),
+            about: Section { title: text(), rows: vec![(text(), text())] },
+            hidden: Redaction::default(),
         }
     }
 
@@ -361,17 +397,17 @@ mod tests {
     fn every_text_is_shown_and_escaped() {
         let html = full(EVIL, Marking::NonPrivate).html();
         assert!(!html.contains("<script"), "{html}");
-        // 17 texts; the title of the page and that of the section occur twice.
+        // 20 texts; the titles of the page and of the two sections occur twice.
         assert_eq!(
             html.matches("&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;&amp;&#39;").count(),
-            19
+            23
         );
         assert_eq!(well_formed(&html), Ok(()));
         let page = Page {
             headline: Headline::NonPrivate { reason: EVIL.into() },
             ..full(EVIL, Marking::Public)
         };
-        assert_eq!(page.html().matches("&lt;script&gt;").count(), 18);
+        assert_eq!(page.html().matches("&lt;script&gt;").count(), 22);
         assert_eq!(well_formed(&page.html()), Ok(()));
     }
 

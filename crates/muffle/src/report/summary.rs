@@ -7,6 +7,10 @@ use crate::report::statement::{RandomnessSource, Statement};
 use accounting::{Accountant, Adjacency, Delta, Ledger, SamplingMethod, Unit};
 use engine::Isolation;
 use noise::GaussianKind;
+use std::fmt::Write;
+
+/// The share of false alarms for which the success of an attacker is stated.
+const FALSE_ALARMS: f64 = 0.01;
 
 impl Statement {
     /// The whole statement in sentences, for its field `summary`.
@@ -44,26 +48,62 @@ impl Statement {
             Adjacency::AddRemove => format!("with or without {unit_records}"),
             Adjacency::ReplaceOne => format!("if {unit_records} had another content"),
         };
-        let factor = epsilon.exp();
+        let shown = up(epsilon, 3);
+        // Of the ε that is shown, which may be larger than the computed one.
+        let factor = shown.parse().map_or(f64::INFINITY, f64::exp);
         let factor = if factor < 1e4 { up(factor, 2) } else { up_e(factor) };
-        vec![
-            format!(
-                "The model, and every value that was released while it was trained, would be \
-                 almost the same {change}: the probability of any outcome changes at most by the \
-                 factor e^{} ≤ {factor}, and then at most by {}.",
-                up(epsilon, 3),
-                up_e(delta),
-            ),
-            match self.coverage.isolation {
-                Isolation::Exact => "This is the worst case, over all data and all attackers, \
+        let guarantee = format!(
+            "In the usual terms: {change}, the probability of any outcome of the training changes \
+             at most by the factor e^{shown} ≤ {factor}, plus {}. An outcome is the model \
+             together with every value that was released while it was trained.",
+            up_e(delta),
+        );
+        self.attack_in_words(unit, delta)
+            .into_iter()
+            .chain([
+                guarantee,
+                match self.coverage.isolation {
+                    Isolation::Exact => "This is the worst case, over all data and all attackers, \
                     whatever they know of the other records."
-                    .into(),
-                Isolation::UpToRounding => "This is the worst case over all attackers, whatever \
+                        .into(),
+                    Isolation::UpToRounding => {
+                        "This is the worst case over all attackers, whatever \
                     they know of the other records, and over all data except data constructed to \
                     exploit the rounding of the program."
-                    .into(),
-            },
-        ]
+                            .into()
+                    }
+                },
+            ])
+            .collect()
+    }
+
+    /// What an attacker can achieve, in numbers; `None` if the accountant has no such bound.
+    ///
+    /// The rates are upper bounds on every test, and are rounded up.
+    fn attack_in_words(&self, unit: Unit, delta: f64) -> Option<String> {
+        let at_most = |unit: Unit| {
+            let cost = self.ledger.cost(unit).ok()?;
+            let curve = cost.trade_off(Delta::new(delta).ok()?).ok()?;
+            Some(up(100.0 * curve.tpr(FALSE_ALARMS), 1))
+        };
+        let named = self.person_column.is_some();
+        let (one, many) = if named { ("person", "persons") } else { ("record", "records") };
+        let (question, others, found) = match unit.adjacency {
+            Adjacency::AddRemove => ("took part", "did not take part", "did"),
+            Adjacency::ReplaceOne => {
+                ("has one or another content", "have the first", "have the second")
+            }
+        };
+        let (alarms, rate) = (100.0 * FALSE_ALARMS, at_most(unit)?);
+        let mut text = format!(
+            "An attacker who knows everything else tests whether a {one} {question}. A test that \
+             raises a false alarm for {alarms} % of the {many} that {others} finds at most {rate} % \
+             of those that {found}; a test without the model finds {alarms} %."
+        );
+        if !named && let Some(rate) = at_most(Unit { rows: 10, ..unit }) {
+            let _ = write!(text, " Of persons with 10 rows, it finds at most {rate} %.");
+        }
+        Some(text)
     }
 
     /// What the guarantee covers; empty without one.

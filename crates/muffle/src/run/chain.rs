@@ -7,9 +7,9 @@
 //! length,
 //!
 //! ```text
-//! h₀      = SHA-256("muffle ledger 2" ‖ r)
+//! h₀      = SHA-256("muffle ledger 3" ‖ r)
 //! hᵢ      = SHA-256(hᵢ₋₁ ‖ kind ‖ i ‖ SHA-256(contentᵢ))      i as 64 bits, little-endian
-//! content = r ‖ session id                                    kind 0, a session
+//! content = r ‖ session id ‖ the date of its start             kind 0, a session
 //!         = r ‖ session id ‖ the event as JSON                kind 1, a charge
 //!         = r ‖ the closing as JSON                           kind 2, the closing
 //! ```
@@ -24,11 +24,12 @@
 
 use crate::run::snapshot::hex;
 use accounting::{Composition, Event, Ledger};
+use chrono::NaiveDate;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 /// The version of `ledger.json`.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The maximum number of charges of a run: all hashes are recomputed whenever a ledger is read.
 pub const MAX_CHARGES: u64 = 1 << 24;
@@ -50,6 +51,14 @@ pub enum ChainError {
         field: &'static str,
         /// The text in its place.
         id: String,
+    },
+    /// A date is malformed.
+    #[error("session {id}: expected a date such as 2026-01-31, got {date:?}")]
+    Date {
+        /// The id of the session.
+        id: String,
+        /// The text in its place.
+        date: String,
     },
     /// There are more charges than a chain can have.
     #[error("events: expected at most {MAX_CHARGES} charges, got {0}")]
@@ -167,6 +176,8 @@ pub struct SessionEntry {
     pub charges: u64,
     /// The head of the chain before it.
     pub from: String,
+    /// The date of its start (UTC), by the clock of the machine.
+    pub started: String,
 }
 
 /// The last entry of a finished run: hashes of what was released.
@@ -207,6 +218,14 @@ struct LedgerDocument {
     head: String,
 }
 
+/// The form of dates: year, month and day.
+const DATE: &str = "%Y-%m-%d";
+
+/// A date as text.
+fn date_text(date: NaiveDate) -> String {
+    date.format(DATE).to_string()
+}
+
 /// Draws 128 random bits from the operating system, as hexadecimal digits.
 ///
 /// # Errors
@@ -230,7 +249,7 @@ impl Chain {
 
     fn empty(run_id: String) -> Self {
         let head =
-            Sha256::new().chain_update("muffle ledger 2").chain_update(&run_id).finalize().into();
+            Sha256::new().chain_update("muffle ledger 3").chain_update(&run_id).finalize().into();
         Self {
             run_id,
             ledger: Ledger::new(),
@@ -308,7 +327,12 @@ impl Chain {
         if self.sessions.iter().any(|known| known.id == id) {
             return Err(ChainError::DuplicateSession(id));
         }
-        self.extend(0, self.content_hasher().chain_update(&entry.id));
+        if NaiveDate::parse_from_str(&entry.started, DATE).map(date_text).as_ref()
+            != Ok(&entry.started)
+        {
+            return Err(ChainError::Date { id, date: entry.started.clone() });
+        }
+        self.extend(0, self.content_hasher().chain_update(&entry.id).chain_update(&entry.started));
         self.sessions.push(entry.clone());
         Ok(())
     }
@@ -321,7 +345,9 @@ impl Chain {
         if self.closing.is_some() {
             return Err(ChainError::Closed);
         }
-        let entry = SessionEntry { id: new_id()?, charges: self.charges(), from: self.head() };
+        let started = date_text(chrono::Utc::now().date_naive());
+        let (charges, from) = (self.charges(), self.head());
+        let entry = SessionEntry { id: new_id()?, charges, from, started };
         self.push_session(&entry)
     }
 

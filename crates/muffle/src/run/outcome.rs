@@ -143,7 +143,7 @@ pub(crate) fn finish(
     };
     result::write(folder, SAMPLES, &outcome.samples)?;
     result::write(folder, RESULT, &outcome.result())?;
-    report::write(folder)?;
+    report::write(folder, &report::Redaction::default())?;
     // Last: the run can be resumed as long as the private state exists.
     folder.remove_sealed()?;
     Ok(outcome)
