@@ -2,11 +2,11 @@
 
 use super::error::Error;
 use super::number::count;
-use super::output::{Number, print, print_json};
+use super::output::{Number, print, print_json, table};
 use super::progress::Terminal;
 use super::train::Changes;
 use clap::Args;
-use muffle::compare::{Comparison, Row, RunRow};
+use muffle::compare::{Cell, Comparison, PAGE, Row, RunRow, Table};
 use muffle::config::{CompareSection, Config, Grid};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
     Every run keeps the promise of its configuration. A choice among runs costs the joint ε, which \
     is printed. A non-private optimizer is a reference, and is not part of the joint ε.\n\
     Finished runs are not repeated; start an interrupted comparison again to resume it.\n\
-    The folder gets comparison.md, comparison.csv, comparison.svg and curves.csv, and a folder for \
+    The folder gets comparison.html, comparison.md, comparison.csv, comparison.svg and curves.csv, and a folder for \
     each run.\n\n\
     The file may have a section [compare], which the options override:\n  \
     [compare]\n  \
@@ -83,6 +83,14 @@ struct Output<'a> {
 struct JointCost {
     epsilon: Number,
     delta: f64,
+}
+
+/// A table for the terminal; the best means are marked.
+fn terminal(of: &Table) -> String {
+    let header: Vec<&str> = of.header.iter().map(String::as_str).collect();
+    let cell = |cell: &Cell| format!("{}{}", cell.text, if cell.best { "*" } else { " " });
+    let rows: Vec<Vec<String>> = of.rows.iter().map(|row| row.iter().map(cell).collect()).collect();
+    table(&header, &rows)
 }
 
 impl Compare {
@@ -160,7 +168,14 @@ impl Compare {
                 out: &self.out,
             });
         }
-        print(compared.markdown().trim_end());
+        let tables = compared.tables();
+        print(&tables.introduction);
+        print(&format!("\n{}\n", terminal(&tables.means)));
+        tables.choice.iter().for_each(|choice| print(choice));
+        print("*: the best mean of a column.");
+        print(&format!("\n{}\n\nSingle runs:\n", tables.cost));
+        print(&terminal(&tables.single_runs));
+        print(&format!("\ncomparison  {}", self.out.join(PAGE).display()));
         Ok(())
     }
 }

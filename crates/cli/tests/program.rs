@@ -111,7 +111,7 @@ fn finished_runs_of_a_comparison_are_not_repeated() {
         && row["epsilon"].as_f64().unwrap() <= 8.0));
     // The joint cost is larger than that of one run.
     assert!(object["together"]["epsilon"].as_f64().unwrap() > 8.0);
-    for file in ["comparison.md", "comparison.csv", "comparison.svg"] {
+    for file in ["comparison.html", "comparison.md", "comparison.csv", "comparison.svg"] {
         assert!(out.join(file).is_file(), "{file}");
     }
     // A second time nothing is trained, and the result is the same.
@@ -123,6 +123,11 @@ fn finished_runs_of_a_comparison_are_not_repeated() {
         std::fs::metadata(out.join("dp-adam-0/result.json")).unwrap().modified().unwrap(),
         before
     );
+    // Without --json, aligned tables.
+    let shown = muffle(&arguments[..arguments.len() - 1]).output().unwrap();
+    let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(shown.contains("\noptimizer ") && shown.contains("────"), "{shown}");
+    assert!(shown.contains("* ") && !shown.contains('|'), "{shown}");
     // A missing run is trained again; another configuration is refused.
     std::fs::remove_dir_all(out.join("dp-adam-1")).unwrap();
     assert!(muffle(&arguments).output().unwrap().status.success());

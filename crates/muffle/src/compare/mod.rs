@@ -4,10 +4,11 @@
 //! higher, is computed as well: it is the cost of a choice among them.
 
 mod columns;
+mod page;
 mod table;
 mod timing;
 
-pub use table::{Row, RunRow};
+pub use table::{Cell, PAGE, Row, RunRow, Table, Tables};
 
 use crate::Error;
 use crate::Plan;

@@ -51,6 +51,48 @@ pub struct RunRow {
     pub seconds: Option<f64>,
 }
 
+/// The page of a comparison.
+pub const PAGE: &str = "comparison.html";
+
+/// The tables of a comparison, with the sentences between them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tables {
+    /// What the figures are.
+    pub introduction: String,
+    /// Means over the seeds.
+    pub means: Table,
+    /// How the best settings are chosen; `None` if none vary.
+    pub choice: Option<String>,
+    /// The joint cost.
+    pub cost: String,
+    /// The runs.
+    pub single_runs: Table,
+}
+
+/// A table of texts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Table {
+    /// The titles of the columns.
+    pub header: Vec<String>,
+    /// The rows, each with a cell for every column.
+    pub rows: Vec<Vec<Cell>>,
+}
+
+/// A cell of a table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The text.
+    pub text: String,
+    /// Whether no other mean of the column is better.
+    pub best: bool,
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self { text: text.into(), best: false }
+    }
+}
+
 /// Mean and sample standard deviation; the latter is `None` for one value.
 pub(super) fn mean_and_deviation(values: &[f64]) -> Option<(f64, Option<f64>)> {
     let count = values.len() as f64;
@@ -184,8 +226,8 @@ impl ComparisonResult {
         exposed.map(Group::name).collect()
     }
 
-    /// The tables as Markdown: means with the best of each column in bold, then single runs.
-    pub fn markdown(&self) -> String {
+    /// The tables: means with the best of each column, then single runs.
+    pub fn tables(&self) -> Tables {
         let groups = self.groups();
         let has_grid = self.runs.iter().any(|run| !run.settings.is_empty());
         let measured = |column: &&Column| self.runs.iter().any(|run| (column.value)(run).is_some());
@@ -194,48 +236,58 @@ impl ComparisonResult {
             Marking::NonPrivate => " (NON-PRIVATE: records outside the guarantee)",
             Marking::Public => "",
         };
-        let mut text = format!(
-            "Mean ± sample standard deviation over {} runs{marked}. \"Best\" figures are the best \
-             of the evaluations on the validation data during training; the others are those of \
-             the released model.\n\n",
-            self.runs.len() / groups.len().max(1)
-        );
         let titles: Vec<&str> = columns.iter().map(|column| column.title).collect();
         let settings = if has_grid { &["settings"][..] } else { &[] };
-        text += &header(&[&["optimizer"], settings, &["ε"], &titles].concat());
-        for group in &groups {
-            let mut cells = vec![group.optimizer.to_string()];
+        let table = |before: &[&str], rows: Vec<Vec<Cell>>| Table {
+            header: [&["optimizer"], settings, before, &titles]
+                .concat()
+                .into_iter()
+                .map(String::from)
+                .collect(),
+            rows,
+        };
+        let of_group = |group: &Group<'_>| {
+            let mut cells = vec![Cell::from(group.optimizer)];
             if has_grid {
                 let is_choice = has_competitors(group, &groups) && self.is_best(group, &groups);
                 let choice = if is_choice { " (best)" } else { "" };
-                cells.push(group.settings_in_words() + choice);
+                cells.push((group.settings_in_words() + choice).into());
             }
             cells.push(epsilon_cell(group.epsilon()));
             cells.extend(columns.iter().map(|column| cell(column, group, &groups)));
-            text += &line(&cells);
-        }
-        if has_grid {
-            text += &format!(
-                "\n\"(best)\": the best settings of an optimizer by the mean of {}, at the same \
-                 privacy settings.\n",
-                self.metric
-            );
-        }
-        text += &format!("\n{}\n\nSingle runs:\n\n", self.cost());
-        text += &header(&[&["optimizer"], settings, &["seed", "ε"], &titles].concat());
-        for run in &self.runs {
-            let mut cells = vec![run.optimizer.clone()];
+            cells
+        };
+        let of_run = |run: &ComparedRun| {
+            let mut cells = vec![Cell::from(&*run.optimizer)];
             if has_grid {
-                cells.push(settings_in_words(&run.settings));
+                cells.push(settings_in_words(&run.settings).into());
             }
-            cells.extend([run.seed.to_string(), epsilon_cell(run.epsilon)]);
+            cells.extend([run.seed.to_string().into(), epsilon_cell(run.epsilon)]);
             cells.extend(columns.iter().map(|column| {
                 let digits = column.digits + 2;
-                (column.value)(run).map_or("–".into(), |value| format!("{value:.digits$}"))
+                let value = (column.value)(run).map(|value| format!("{value:.digits$}"));
+                value.map_or("–".into(), Cell::from)
             }));
-            text += &line(&cells);
+            cells
+        };
+        Tables {
+            introduction: format!(
+                "Mean ± sample standard deviation over {} runs{marked}. \"Best\" figures are the \
+                 best of the evaluations on the validation data during training; the others are \
+                 those of the released model.",
+                self.runs.len() / groups.len().max(1)
+            ),
+            means: table(&["ε"], groups.iter().map(of_group).collect()),
+            choice: has_grid.then(|| {
+                format!(
+                    "\"(best)\": the best settings of an optimizer by the mean of {}, at the same \
+                     privacy settings.",
+                    self.metric
+                )
+            }),
+            cost: self.cost(),
+            single_runs: table(&["seed", "ε"], self.runs.iter().map(of_run).collect()),
         }
-        text
     }
 
     /// The joint cost of the private runs in words, and what a choice among them costs.
@@ -369,6 +421,7 @@ impl ComparisonResult {
 
     pub(super) fn write(&self, out: &Path) -> Result<(), Error> {
         folder::write(&out.join("comparison.md"), self.markdown().as_bytes())?;
+        folder::write(&out.join(PAGE), self.html().as_bytes())?;
         folder::write(&out.join("comparison.csv"), self.csv().as_bytes())?;
         folder::write(&out.join("curves.csv"), self.curves_csv().as_bytes())?;
         folder::write(&out.join("comparison.svg"), self.chart().svg().as_bytes())
@@ -393,17 +446,17 @@ fn is_best<'a>(
     means.all(|other| !better.is_better(other, mean))
 }
 
-/// Mean and deviation of a column; in bold if no group has a better mean.
-fn cell(column: &Column, group: &Group<'_>, groups: &[Group<'_>]) -> String {
+/// Mean and deviation of a column.
+fn cell(column: &Column, group: &Group<'_>, groups: &[Group<'_>]) -> Cell {
     let Some((mean, deviation)) = group.summary(column) else { return "–".into() };
     let digits = column.digits;
     let spread = deviation.map_or(String::new(), |deviation| format!(" ± {deviation:.digits$}"));
-    let cell = format!("{mean:.digits$}{spread}");
-    if is_best(column, group, groups.iter()) { format!("**{cell}**") } else { cell }
+    let text = format!("{mean:.digits$}{spread}");
+    Cell { text, best: is_best(column, group, groups.iter()) }
 }
 
-fn epsilon_cell(epsilon: Option<f64>) -> String {
-    epsilon.map_or("∞".into(), |epsilon| up(epsilon, 3))
+fn epsilon_cell(epsilon: Option<f64>) -> Cell {
+    epsilon.map_or("∞".into(), |epsilon| up(epsilon, 3).into())
 }
 
 /// A text as a field of comma-separated values.
@@ -413,14 +466,6 @@ fn quoted(text: &str) -> String {
     } else {
         text.into()
     }
-}
-
-fn header(titles: &[&str]) -> String {
-    format!("| {} |\n|{}\n", titles.join(" | "), "---|".repeat(titles.len()))
-}
-
-fn line(cells: &[String]) -> String {
-    format!("| {} |\n", cells.join(" | "))
 }
 
 #[cfg(test)]
@@ -488,6 +533,11 @@ mod tests {
             assert!(text.contains(part), "{part}\n{text}");
         }
         assert!(!text.contains("settings") && !text.contains("(best)"), "{text}");
+        let page = compared.html();
+        assert_eq!(crate::chart::tests::well_formed(&page), Ok(()));
+        for part in ["<td><strong>0.7500 ± 0.3536</strong></td>", "NON-PRIVATE</strong>", "<svg"] {
+            assert!(page.contains(part), "{part}");
+        }
         assert_eq!(
             compared.csv().lines().nth(2),
             Some("a,,1,NON-PRIVATE,7.9991,5,1,2,,,,,,,,,,,20,,,12.3")

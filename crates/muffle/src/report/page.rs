@@ -113,22 +113,7 @@ impl Page {
             self.settings(),
             self.configuration(),
         ];
-        format!(
-            "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-             <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
-             'unsafe-inline'; img-src data:\">\n\
-             <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-             <meta name=\"color-scheme\" content=\"light dark\">\n\
-             <meta name=\"referrer\" content=\"no-referrer\">\n{}<link rel=\"icon\" \
-             href=\"data:,\">\n\
-             <title>{} · Muffle</title>\n<style>{STYLE}</style>\n</head>\n\
-             <body>\n<main>\n{}</main>\n\
-             <footer><p>Made by Muffle. This page loads no resources and \
-             runs no scripts.</p></footer>\n</body>\n</html>\n",
-            self.hidden.tag(),
-            escape(&self.title),
-            parts.concat()
-        )
+        document(&self.title, &self.hidden.tag(), &parts.concat())
     }
 
     fn about(&self) -> String {
@@ -304,6 +289,24 @@ impl Page {
             escape(&self.configuration)
         )
     }
+}
+
+/// A whole HTML document with the style of reports. `tags` is added to its head.
+pub(crate) fn document(title: &str, tags: &str, body: &str) -> String {
+    format!(
+        "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src \
+         'unsafe-inline'; img-src data:\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <meta name=\"color-scheme\" content=\"light dark\">\n\
+         <meta name=\"referrer\" content=\"no-referrer\">\n{tags}<link rel=\"icon\" \
+         href=\"data:,\">\n\
+         <title>{} · Muffle</title>\n<style>{STYLE}</style>\n</head>\n\
+         <body>\n<main>\n{body}</main>\n\
+         <footer><p>Made by Muffle. This page loads no resources and runs no scripts.</p></footer>\n\
+         </body>\n</html>\n",
+        escape(title),
+    )
 }
 
 /// The rows of a section as a table.
