@@ -62,13 +62,17 @@ impl Ruler {
 
     /// The labels of the ticks: in one unit, with enough digits to distinguish them.
     ///
-    /// On a logarithmic axis, each tick has its own unit.
+    /// On a logarithmic axis, each tick has its own unit; if one of them needs a power of ten, all
+    /// below 1 are powers.
     pub(super) fn labels(&self) -> Vec<String> {
         let smallest_gap =
             self.ticks.windows(2).map(|pair| pair[1] - pair[0]).fold(f64::INFINITY, f64::min);
         let largest = self.ticks.iter().fold(0.0, |most: f64, tick| most.max(tick.abs()));
         let label = |&tick: &f64| match self.scale {
             Scale::Log if spans_a_decade(self.low, self.high) => {
+                if tick < 0.9 && exponent(self.ticks[0]) < -3 && is_power_of_ten(tick) {
+                    return format!("10{}", superscript(exponent(tick)));
+                }
                 label(tick, 10_f64.powi(exponent(tick)), tick)
             }
             _ => label(tick, smallest_gap.min(largest), largest),
@@ -151,6 +155,10 @@ fn label(tick: f64, gap: f64, largest: f64) -> String {
     number.strip_prefix("1×").map_or(number.clone(), str::to_owned)
 }
 
+fn is_power_of_ten(x: f64) -> bool {
+    (x / 10_f64.powi(exponent(x)) - 1.0).abs() < 1e-6
+}
+
 /// A number in superscript digits.
 fn superscript(power: i32) -> String {
     let superscript_digit =
@@ -214,7 +222,7 @@ mod tests {
         assert_eq!(tight(Scale::Log, 0.5, 16.0).labels(), ["0.5", "1", "2", "5", "10"]);
         assert_eq!(
             tight(Scale::Log, 1e-8, 1e-2).labels(),
-            ["10⁻⁸", "10⁻⁷", "10⁻⁶", "10⁻⁵", "10⁻⁴", "0.001", "0.01"]
+            ["10⁻⁸", "10⁻⁷", "10⁻⁶", "10⁻⁵", "10⁻⁴", "10⁻³", "10⁻²"]
         );
         assert_eq!(tight(Scale::Log, 1e-40, 1e40).ticks.len(), 6);
         assert_eq!(tight(Scale::Log, 1.0, 1.8).labels(), ["1.0", "1.2", "1.4", "1.6", "1.8"]);
