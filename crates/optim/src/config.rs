@@ -135,6 +135,7 @@ impl Setting<'_> {
     /// Returns the largest rate per unit of distance that the origin of the parameters allows.
     fn rate_limit(&self, entry: &Entry) -> f64 {
         match self.origin {
+            Origin::New if !entry.private => f64::INFINITY,
             Origin::New => {
                 let inputs = self.mean_inputs();
                 if inputs > 0.0 { NEW / (self.steps as f64 * inputs).sqrt() } else { f64::INFINITY }
@@ -186,9 +187,8 @@ pub enum Origin {
 ///
 /// Where noise dominates, it moves an element by about √steps times the rate of Adam, and an output
 /// of a layer whose inputs have about unit size by √inputs times as much. This keeps the noise of an
-/// output moderate: it matters for wide inputs and for steps proportional to the gradient. Linear
-/// classifiers of scattering features were best at 8 (DP-Adam, DP-SGD, Fashion-MNIST, ε = 3), where
-/// the distance is 0.8.
+/// output moderate: it matters for wide inputs. Linear classifiers of scattering features were best
+/// at about 8 (DP-Adam, DP-SGD, Fashion-MNIST, ε = 3), where the distance is 0.8.
 const NEW: f64 = 10.0;
 
 /// The largest rate per unit of distance of pretrained parameters, relative to their root mean
@@ -425,5 +425,40 @@ impl<H: Hyperparameters> Hyperparameters for Clipped<H> {
             },
         };
         self.own.build(GradientNoise { clipping, ..noise }, setting)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use protocol::Role;
+
+    /// Wide inputs and many steps limit the rate of new parameters; for methods without noise
+    /// nothing does.
+    #[test]
+    fn new_parameters_have_a_limit() {
+        let rate = |name: &str, shape: [usize; 2], transposed: bool, steps: u64| {
+            let tensor = Trainable { transposed, ..Trainable::new("w", shape, Role::Hidden) };
+            let params = Params::new(vec![Array::zeros(shape.to_vec())]);
+            let setting = Setting {
+                tensors: &[tensor],
+                params: &params,
+                lot_size: 4096.0,
+                steps,
+                sigma: Multipliers { gradient: 1.845, probe: 1.845 },
+                origin: Origin::New,
+                seed: 0,
+            };
+            OptimizerConfig::named(name).unwrap().default_rate(&setting).unwrap()
+        };
+        let expected = 8.0 / (293.0 * 39_690.0f64).sqrt() * 0.1 * 4096.0 / (0.1 * 1.845);
+        assert!((rate("dp-sgd", [10, 39_690], false, 293) - expected).abs() < 1e-9 * expected);
+        assert!((rate("dp-sgd", [39_690, 10], true, 293) - expected).abs() < 1e-9 * expected);
+        assert_eq!(rate("dp-sgd", [10, 64], false, 60), 6.0);
+        assert_eq!(rate("sgd", [10, 39_690], false, 293), rate("sgd", [10, 64], false, 60));
+        // The distance decides for Adam, except in very short runs with wide inputs.
+        assert!(rate("dp-adam", [10, 3969], false, 293) < 0.8 / 250.0);
+        let short = rate("dp-adam", [10, 15_552], false, 24);
+        assert!((short - 8.0 / (24.0 * 15_552.0f64).sqrt()).abs() < 1e-12, "{short}");
     }
 }

@@ -110,7 +110,7 @@ pub struct Coverage {
 pub const FILE: &str = "privacy.json";
 
 /// The version of the document.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// This program.
 const SOFTWARE: &str = concat!("muffle ", env!("CARGO_PKG_VERSION"));
