@@ -283,7 +283,7 @@ def sha(*parts):
 def chain(session_charges, closing=None):
     """`ledger.json` as crates/muffle/src/run/chain.rs describes it: charges of each session, one after the other."""
     run, entries, charges, sessions, events = "0123456789abcdef" * 2, 0, 0, [], []
-    head = sha(b"muffle ledger 2", run.encode())
+    head = sha(b"muffle ledger 3", run.encode())
 
     def extend(kind, content):
         nonlocal head, entries
@@ -292,8 +292,8 @@ def chain(session_charges, closing=None):
 
     for index, session in enumerate(session_charges):
         id = f"{index:032x}"
-        sessions.append({"id": id, "charges": charges, "from": head.hex()})
-        extend(0, (run + id).encode())
+        sessions.append({"id": id, "charges": charges, "from": head.hex(), "started": "2026-01-31"})
+        extend(0, (run + id + sessions[-1]["started"]).encode())
         for event, count in session:
             for _ in range(count):
                 extend(1, (run + id + json.dumps(event, separators=(",", ":"))).encode())
@@ -304,7 +304,7 @@ def chain(session_charges, closing=None):
                 events.append([event, count])
     if closing:
         extend(2, (run + json.dumps(closing, separators=(",", ":"))).encode())
-    return {"version": 2, "run_id": run, "events": events, "sessions": sessions, "closing": closing, "head": head.hex()}
+    return {"version": 3, "run_id": run, "events": events, "sessions": sessions, "closing": closing, "head": head.hex()}
 
 
 closing = {"weights_sha256": [["model.safetensors", "00"]], "config_sha256": "11", "statement_sha256": "22"}
@@ -319,7 +319,7 @@ put("sealed", "epoch.json", json.dumps({"version": 1, "draws": 7, "epoch": {"key
 put("sealed", "marked.json", json.dumps({"version": 1, "draws": MARK, "epoch": None}))
 charged = chain([[[poisson, 4]], [[poisson, 6]]])
 statement = {
-    "version": 3, "software": "muffle 0.1.0", "run_id": charged["run_id"], "private": True, "epsilon": 1.5, "delta": 1e-5, "promised_epsilon": 2.0, "unit": {"adjacency": "add-remove", "rows": 1},
+    "version": 4, "software": "muffle 0.1.0", "run_id": charged["run_id"], "private": True, "epsilon": 1.5, "delta": 1e-5, "promised_epsilon": 2.0, "unit": {"adjacency": "add-remove", "rows": 1},
     "person_column": None, "person_rows": None, "accountant": "pld", "sampling": "poisson", "records": 100, "lot_size": 10.0, "noise_multiplier": 1.1, "steps": 10, "model_step": 10, "selection": "last", "randomness": "operating-system",
     "coverage": {"isolation": "exact", "noise": "grid", "figures": "public", "dropped_rows": "vacant", "frozen_weights": False},
     "sessions": charged["sessions"], "ledger": {"version": 1, "events": [[poisson, 10]]}, "ledger_head": charged["head"], "config_sha256": "00" * 32, "weights_sha256": [["model.safetensors", "00"]],
