@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 #[command(
     after_help = "Examples:\n  muffle report muffle-run\n  muffle report muffle-run --redact \
         names,non-private\n\nParts that can be hidden: non-private (figures, charts and samples that \
-        no guarantee covers), names (of files, models, columns and the owner; also hides the \
+        no guarantee covers), names (of data, files, models and columns, owner and purpose; also hides the \
         configuration), samples, configuration, environment. The page says what is hidden, and muffle \
-        verify accepts it.\n\nThe privacy statement for machines is \
+        verify accepts it. Other files, such as \
+        model/README.md and model/privacy.json, are not changed.\n\nThe privacy statement for machines is \
         DIR/model/privacy.json."
 )]
 pub(crate) struct Report {

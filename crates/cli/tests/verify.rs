@@ -600,6 +600,17 @@ fn every_changed_file_is_detected() {
     tampered("report.html", &replaced("<i>ε</i> = 8.000", "<i>ε</i> = 1.000"), &["report"]);
     tampered("report.html", &replaced("at most by the factor", "by no factor"), &["report"]);
     tampered("report.html", &|bytes| [bytes, b"<p>ok</p>\n".to_vec()].concat(), &["report"]);
+    // Rows of the machine may differ, and nothing else: no further row, no markup in one.
+    let machine = "<tr><th scope=\"row\">threads</th><td>";
+    for (from, to) in [("<main>\n", "<main>\n{}9</td></tr>\n"), ("{}", "{}<b>ε = 0.01</b>")] {
+        let [from, to] = [from, to].map(|text| text.replace("{}", machine));
+        let change = |bytes: Vec<u8>| {
+            let text = String::from_utf8(bytes).unwrap();
+            assert!(text.contains(&from), "{from}");
+            text.replacen(&from, &to, 1).into_bytes()
+        };
+        tampered("report.html", &change, &["report"]);
+    }
     tampered(
         "config.toml",
         &replaced("epsilon = 8.0", "epsilon = 9.0"),
@@ -667,6 +678,8 @@ fn redacted_reports_are_verified() {
     let texts = ["letters", "Example Clinic", "drafts", ">NON-PRIVATE<", "RUN.toml"];
     let shown = |page: &str| texts.map(|text| page.contains(text));
     let whole = page(&[]);
+    let configuration = page(&["configuration"]);
+    assert_eq!(shown(&configuration), [true, true, true, true, false]);
     assert_eq!(shown(&whole), [true; 5]);
     assert!(!whole.contains("muffle-hidden"));
     let hidden = page(&["names,non-private"]);
@@ -706,6 +719,7 @@ fn the_report_states_bounds() {
         let cost = statement.ledger.cost(accounting::Unit { rows, ..unit }).unwrap();
         100.0 * cost.trade_off(delta).unwrap().tpr(0.01)
     };
+    assert!(words[0].contains("tests whether a record took part"));
     for (rows, after) in [(1, "take part finds at most "), (10, "with 10 rows, it finds at most ")]
     {
         let stated = words[0].split(after).nth(1).unwrap().split(' ').next().unwrap();

@@ -608,7 +608,14 @@ fn rows_per_person_are_limited() {
     .statement;
     assert_eq!((combined.records, combined.unit.unwrap().rows), (101, 1));
     assert!(combined.covered()[0].contains("\"who\"") && combined.covered()[0].contains("as one"));
-    assert!(combined.words()[0].contains("all rows of one person"));
+    assert!(combined.words()[0].contains("tests whether a person took part"));
+    assert!(combined.words()[1].contains("all rows of one person"));
+    let page = std::fs::read_to_string(place.path().join("combined/report.html")).unwrap();
+    assert!(page.contains("whether a given person was in the data"));
+    let folder = muffle::run::folder::Folder::open_read_only(&place.path().join("combined"));
+    let hidden = muffle::report::Redaction::parse("names").unwrap();
+    let hidden = muffle::report::page(&folder.unwrap(), &hidden).unwrap().html();
+    assert!(page.contains("&quot;who&quot;") && !hidden.contains("who&quot;"));
     // The noise for three records per person is larger than for one.
     assert!(outcome.statement.noise_multiplier.unwrap() > 1.5 * combined.noise_multiplier.unwrap());
 }
@@ -656,7 +663,9 @@ fn a_non_private_run_is_reported() {
         (outcome.statement.private, outcome.statement.epsilon, outcome.statement.steps),
         (false, None, 6)
     );
-    assert!(std::fs::read_to_string(out.join("report.html")).unwrap().contains("Not private"));
+    let page = std::fs::read_to_string(out.join("report.html")).unwrap();
+    // What the model says may reveal its training data, even on public prompts.
+    assert!(page.contains("Not private") && page.contains(">NON-PRIVATE<"));
 }
 
 /// The same seed gives the same run up to rounding, for any micro-batch size, without a guarantee.
@@ -674,11 +683,9 @@ fn a_fixed_seed_is_reported() {
             && !a.statement.private
             && a.statement.covered().is_empty()
     );
-    assert!(
-        std::fs::read_to_string(place.path().join("a/report.html"))
-            .unwrap()
-            .contains("Not private")
-    );
+    let page = std::fs::read_to_string(place.path().join("a/report.html")).unwrap();
+    assert!(page.contains("Not private") && !page.contains("Membership tests"));
+    assert!(!page.contains("Privacy cost") && page.contains(">NON-PRIVATE<"));
     let c = run("c", "");
     assert!((nll(&a) - nll(&c)).abs() > 1e-6);
 }

@@ -4,6 +4,7 @@ use super::ComparisonResult;
 use super::table::{Table, Tables};
 use crate::chart::escape;
 use crate::report::Marking;
+use crate::report::digits::{up, up_e};
 use crate::report::page::document;
 
 impl ComparisonResult {
@@ -21,13 +22,28 @@ impl ComparisonResult {
     /// One self-contained HTML page: curves, tables and the joint cost.
     pub fn html(&self) -> String {
         let Tables { introduction, means, choice, cost, single_runs } = self.tables();
-        let headline = match self.joint {
-            Some(joint) if self.without_guarantee().is_empty() => format!(
-                "<p class=\"big\"><span><i>ε</i> = {}</span></p>\n<p>Joint cost of all runs.</p>\n",
-                crate::report::digits::up(joint.epsilon, 2)
+        let (kind, headline) = match self.joint {
+            Some(joint) if self.without_guarantee().is_empty() => (
+                "promise",
+                format!(
+                    "<p class=\"big\"><span><i>ε</i> = {}</span> <span><i>δ</i> = {}</span></p>\n\
+                     <p>The joint cost of all runs.</p>\n",
+                    up(joint.epsilon, 2),
+                    up_e(joint.delta)
+                ),
             ),
-            _ => String::new(),
+            _ => (
+                "alarm",
+                "<p class=\"big\">Not private</p>\n<p>Not all runs have a joint \
+                    guarantee.</p>\n"
+                    .into(),
+            ),
         };
+        let bands = match self.runs.len() > self.tables().means.rows.len() {
+            true => "Means over the seeds; the bands are one standard deviation.",
+            false => "One run each.",
+        };
+        let choice_shown = if choice.is_some() { " Only the best settings are shown." } else { "" };
         let warning = match self.marking {
             Marking::Public => String::new(),
             Marking::NonPrivate => {
@@ -40,11 +56,11 @@ impl ComparisonResult {
         let choice = choice
             .map_or(String::new(), |choice| format!("<p class=\"note\">{}</p>\n", escape(&choice)));
         let body = format!(
-            "<header class=\"promise\">\n<p class=\"kind\">Comparison</p>\n\
+            "<header class=\"{kind}\">\n<p class=\"kind\">Comparison</p>\n\
              <h1>{} runs</h1>\n{headline}<p>{}</p>\n</header>\n{warning}\
              <section>\n<h2>Figures</h2>\n<p class=\"note\">{}</p>\n{}{choice}</section>\n\
-             <section>\n<h2>Curves</h2>\n<figure class=\"card\">\n{}<figcaption>Means over the \
-             seeds; the bands are one standard deviation.</figcaption>\n</figure>\n</section>\n\
+             <section>\n<h2>Curves</h2>\n<figure class=\"card\">\n{}<figcaption>{bands}{choice_shown}\
+             </figcaption>\n</figure>\n</section>\n\
              <section>\n<h2>Single runs</h2>\n{}</section>\n",
             self.runs.len(),
             escape(&cost),

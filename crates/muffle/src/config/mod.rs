@@ -70,7 +70,7 @@ keys! {
 keys! {
     /// The section `[about]`: texts for the readers of the report.
     ///
-    /// They are public, and do not change the run.
+    /// They are public and can be changed after the run; `muffle report` then writes the page again.
     #[derive(Clone, Debug)]
     #[serde(default, deny_unknown_fields)]
     pub struct About {
@@ -461,6 +461,7 @@ impl Config {
         }
         (config.evaluation.test_examples, config.evaluation.tensorboard) =
             (unused.test_examples, unused.tensorboard);
+        config.about = About::default();
         let defaults = Training::default();
         (config.training.threads, config.training.micro_batch) =
             (defaults.threads, defaults.micro_batch);

@@ -94,7 +94,11 @@ pub fn page(folder: &Folder, hidden: &Redaction) -> Result<Page, Error> {
         statement.person_column = statement.person_column.map(|_| redaction::HIDDEN.into());
     }
     let entries = history::read(folder, u64::MAX)?;
-    let marking = config.data.publicity().into();
+    // Without a guarantee, everything that the model says may reveal its training data.
+    let marking = match statement.private {
+        true => config.data.publicity().into(),
+        false => Marking::NonPrivate,
+    };
     let data = hidden.name(data_name(&config));
     let about = about(&config, &statement, &data, checksum, hidden);
     Ok(hidden.apply(Page {
@@ -132,26 +136,27 @@ fn about(
     let row = |name: &str, value: String| (name.to_string(), value);
     let mut rows = vec![row("training data", data.into())];
     if let Some(owner) = &config.about.owner {
-        rows.push(row("responsible", hidden.name(owner)));
+        rows.push(row("owner", hidden.name(owner)));
     }
     if let Some(purpose) = &config.about.purpose {
         rows.push(row("purpose", hidden.name(purpose)));
     }
     let dates: Vec<&str> = statement.sessions.iter().map(|entry| &*entry.started).collect();
     if let (Some(first), Some(last)) = (dates.first(), dates.last()) {
-        let resumed = if first == last { String::new() } else { format!(", resumed on {last}") };
+        let resumed =
+            if first == last { String::new() } else { format!(", last resumed on {last}") };
         rows.push(row("training started on", format!("{first} (UTC){resumed}")));
     }
     rows.push(row("run", statement.run_id.clone()));
     for (name, sum) in &statement.weights_sha256 {
         rows.push(row(&format!("SHA-256 of {name}"), sum.clone()));
     }
-    rows.push(row("SHA-256 of the statement", checksum));
+    rows.push(row("SHA-256 of the statement, as in ledger.json", checksum));
     rows.push(row(
         "to verify",
         "muffle verify DIR, where DIR is the folder of the run: it recomputes ε from all charges, \
-         and compares the weights and this page. With --key KEY it also checks who signed the \
-         statement."
+         and compares the weights and this page, without the parts that are hidden. With --key KEY \
+         it also checks who signed the statement."
             .into(),
     ));
     Section { title: "About this run".into(), rows }
@@ -176,6 +181,9 @@ fn headline(statement: &Statement) -> Headline {
 
 fn warnings(statement: &Statement) -> Vec<String> {
     let mut list = Vec::new();
+    if !statement.private {
+        return list;
+    }
     if let Some(epsilon) = statement.epsilon.filter(|epsilon| *epsilon > 10.0) {
         list.push(format!(
             "ε = {} is large: in the worst case an attacker can be almost certain.",
@@ -263,8 +271,7 @@ fn charts(
         quality("NLL", "Mean negative log-likelihood of a target", nll),
         quality("RMSE", "Root of the mean squared error", rmse),
     ];
-    if let (Some(promised), Some(unit), Some(delta)) =
-        (statement.promised_epsilon, statement.unit, statement.delta)
+    if let (Some(promised), Some((unit, delta))) = (statement.promised_epsilon, statement.promise())
     {
         let charged =
             if statement.sampling == SamplingMethod::Shuffled { "epochs" } else { "lots" };
@@ -277,13 +284,13 @@ fn charts(
                 marks: vec![Mark { name: "promised".into(), y: promised }],
             },
             caption: format!(
-                "ε of the first {charged}, at δ = {}: an upper bound at every marked point. The \
-                 first costs most.",
+                "ε of the first {charged}, at δ = {}. Upper bounds are computed for some numbers \
+                 of {charged}; between them, ε may be above the line.",
                 up_e(delta)
             ),
             marking: Marking::Public,
         });
-        // Lots of fixed size with several rows per person have no curve.
+        // Some kinds of lots have no curve for several rows of a person.
         if let Some(chart) = trade_off(statement, unit, delta)? {
             panels.push(Panel {
                 chart,
@@ -291,10 +298,12 @@ fn charts(
                     "An attacker guesses {}, with the false-positive rate of the horizontal axis. \
                      No test has a higher true-positive rate than the curve. On the dashed line \
                      the model reveals nothing.",
-                    match (unit.adjacency, unit.rows) {
-                        (Adjacency::AddRemove, 1) => "whether a given record was in the data",
-                        (Adjacency::AddRemove, _) => "whether a given person was in the data",
-                        (Adjacency::ReplaceOne, _) => "which of two values a record has",
+                    match (unit.adjacency, statement.person_column.is_some()) {
+                        (Adjacency::AddRemove, false) => "whether a given record was in the data",
+                        (Adjacency::AddRemove, true) => "whether a given person was in the data",
+                        (Adjacency::ReplaceOne, false) => "which of two contents a record has",
+                        (Adjacency::ReplaceOne, true) =>
+                            "which of two contents a person's rows have",
                     }
                 ),
                 marking: Marking::Public,
@@ -324,14 +333,17 @@ fn spent(statement: &Statement, unit: Unit, delta: f64) -> Result<Vec<(f64, f64)
     let all = events.len();
     // The curve is steep at its start.
     let early = (0..).map(|power| 1 << power).take_while(|&charges| charges < all / SPENT_POINTS);
-    let even = (1..=SPENT_POINTS).map(|i| (i * all).div_ceil(SPENT_POINTS));
+    let share = |i: u64| (u128::from(i) * u128::from(all)).div_ceil(u128::from(SPENT_POINTS));
+    let even = (1..=SPENT_POINTS).map(|i| share(i) as u64);
     let mut points: Vec<u64> = early.chain(even).collect();
     points.sort_unstable();
     points.dedup();
     let accountant = statement.accountant.unwrap_or(Accountant::Best);
     let point = |charges: u64| {
         let cost = Cost::new(&first_charges(events, charges)?, unit)?;
-        Ok((charges as f64, cost.epsilon(accountant, Delta::new(delta)?)?.epsilon))
+        let epsilon = cost.epsilon(accountant, Delta::new(delta)?)?.epsilon;
+        // A part reveals no more than the whole.
+        Ok((charges as f64, statement.epsilon.map_or(epsilon, |whole| epsilon.min(whole))))
     };
     points.into_iter().map(point).collect()
 }
@@ -355,7 +367,10 @@ fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Cha
     };
     let rates = || (0..=60).map(|i| 10f64.powf(-4.0 + f64::from(i) / 15.0));
     Ok(Some(Chart {
-        title: "Membership tests".into(),
+        title: match unit.adjacency {
+            Adjacency::AddRemove => "Membership tests".into(),
+            Adjacency::ReplaceOne => "Tests of the content".into(),
+        },
         x: Axis::log("false-positive rate"),
         y: Axis::log("true-positive rate"),
         series: vec![
@@ -384,7 +399,7 @@ fn sections(
 ) -> Vec<Section> {
     let row = |name: &str, value: String| (name.to_string(), value);
     let mut privacy = vec![
-        row("neighbours", statement.unit.map_or_else(|| "none".into(), |unit| unit.to_string())),
+        row("neighbours", statement.neighbours_in_words()),
         row("sampling", statement.sampling_in_words()),
     ];
     if let Some(sigma) = statement.noise_multiplier {

@@ -176,8 +176,8 @@ impl Page {
             let _ = writeln!(
                 text,
                 "<p class=\"note\">Figures marked {} were computed from records without \
-                 protection, and no guarantee covers them. Remove them before you publish this \
-                 page.</p>",
+                 protection, and no guarantee covers them. Do not publish them: muffle report --redact \
+                 non-private writes this page without them.</p>",
                 badge(Marking::NonPrivate)
             );
         }

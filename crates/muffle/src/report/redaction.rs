@@ -13,7 +13,8 @@ use std::fmt;
 pub enum Part {
     /// Figures, charts and samples that no guarantee covers.
     NonPrivate,
-    /// Names of files, models, columns and the owner. Also hides the configuration, which has them.
+    /// Names of data, files, models and columns, owner and purpose. Also hides the configuration,
+    /// which has them.
     Names,
     /// Texts that the model generated.
     Samples,
@@ -65,14 +66,15 @@ impl Redaction {
     /// # Errors
     /// If a name is unknown.
     pub fn parse(text: &str) -> Result<Self, Error> {
+        Self::parse_names(text).map_err(|message| Error::config("--redact", message))
+    }
+
+    fn parse_names(text: &str) -> Result<Self, String> {
         let mut parts = BTreeSet::new();
         for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
             let Some(part) = PARTS.into_iter().find(|part| part.name() == name) else {
                 let known = PARTS.map(Part::name).join(", ");
-                return Err(Error::config(
-                    "--redact",
-                    format!("expected some of {known}; got {name:?}"),
-                ));
+                return Err(format!("expected some of {known}; got {name:?}"));
             };
             parts.insert(part);
             if part == Part::Names {
@@ -85,10 +87,18 @@ impl Redaction {
     /// Reads which parts a page hides; none if it does not say so.
     ///
     /// # Errors
-    /// If it names an unknown part.
-    pub(crate) fn of_page(html: &str) -> Result<Self, Error> {
+    /// If the tag is not complete, or names an unknown part.
+    pub(crate) fn of_page(html: &str) -> Result<Self, String> {
         let Some((_, rest)) = html.split_once(TAG.0) else { return Ok(Self::default()) };
-        Self::parse(rest.split_once(TAG.1).map_or(rest, |(names, _)| names))
+        let (names, _) =
+            rest.split_once(TAG.1).ok_or("report.html: the tag muffle-hidden has no end")?;
+        Self::parse_names(names)
+            .map_err(|message| format!("report.html: the tag muffle-hidden: {message}"))
+    }
+
+    /// Whether nothing is hidden.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// The tag of a page that names the hidden parts; empty if there are none.

@@ -192,7 +192,18 @@ impl Statement {
     /// # Errors
     /// If it is not valid JSON, or a field is missing, unknown or of another type.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
-        let statement: Self = serde_json::from_str(text)?;
+        let statement: Self = serde_json::from_str(text).map_err(|error| {
+            #[derive(Deserialize)]
+            struct Versioned {
+                version: u32,
+            }
+            match serde_json::from_str(text) {
+                Ok(Versioned { version }) if version != VERSION => serde::de::Error::custom(
+                    format!("version: expected {VERSION}, got {version}; use the program of that version"),
+                ),
+                _ => error,
+            }
+        })?;
         // serde accepts a missing option and unknown fields of some nested values.
         let (given, expected): (Value, Value) =
             (serde_json::from_str(text)?, serde_json::to_value(&statement)?);

@@ -41,24 +41,27 @@ impl Statement {
         }
         let unit_records = match (unit.rows, self.person_rows) {
             (1, Some(PersonRows::Combined)) => "all rows of one person".to_string(),
-            (1, _) => "one record".to_string(),
+            (1, Some(PersonRows::Separate)) => "the one row of a person that took part".to_string(),
+            (1, None) => "one record".to_string(),
             (k, _) => format!("all records of one person, of which at most {k} took part"),
         };
         let change = match unit.adjacency {
-            Adjacency::AddRemove => format!("with or without {unit_records}"),
-            Adjacency::ReplaceOne => format!("if {unit_records} had another content"),
+            Adjacency::AddRemove => format!("ith or without {unit_records}"),
+            Adjacency::ReplaceOne => format!("ith another content of {unit_records}"),
         };
         let shown = up(epsilon, 3);
         // Of the ε that is shown, which may be larger than the computed one.
         let factor = shown.parse().map_or(f64::INFINITY, f64::exp);
         let factor = if factor < 1e4 { up(factor, 2) } else { up_e(factor) };
+        let attack = self.attack_in_words(unit, delta);
+        let start = if attack.is_some() { "In the usual terms: w" } else { "W" };
         let guarantee = format!(
-            "In the usual terms: {change}, the probability of any outcome of the training changes \
+            "{start}{change}, the probability of any outcome of the training changes \
              at most by the factor e^{shown} ≤ {factor}, plus {}. An outcome is the model \
              together with every value that was released while it was trained.",
             up_e(delta),
         );
-        self.attack_in_words(unit, delta)
+        attack
             .into_iter()
             .chain([
                 guarantee,
@@ -82,24 +85,30 @@ impl Statement {
     /// The rates are upper bounds on every test, and are rounded up.
     fn attack_in_words(&self, unit: Unit, delta: f64) -> Option<String> {
         let at_most = |unit: Unit| {
-            let cost = self.ledger.cost(unit).ok()?;
-            let curve = cost.trade_off(Delta::new(delta).ok()?).ok()?;
-            Some(up(100.0 * curve.tpr(FALSE_ALARMS), 1))
+            let (cost, delta) = (self.ledger.cost(unit).ok()?, Delta::new(delta).ok()?);
+            // Without a curve, (ε, δ) bounds every test: TPR ≤ e^ε FPR + δ.
+            let rate = cost.trade_off(delta).map(|curve| curve.tpr(FALSE_ALARMS)).or_else(|_| {
+                let epsilon = cost.epsilon(Accountant::Best, delta)?.epsilon;
+                Ok::<_, accounting::Error>(epsilon.exp() * FALSE_ALARMS + delta.get())
+            });
+            Some(up(100.0 * rate.ok()?.min(1.0), 1))
         };
         let named = self.person_column.is_some();
         let (one, many) = if named { ("person", "persons") } else { ("record", "records") };
-        let (question, others, found) = match unit.adjacency {
-            Adjacency::AddRemove => ("took part", "did not take part", "did"),
-            Adjacency::ReplaceOne => {
-                ("has one or another content", "have the first", "have the second")
-            }
-        };
         let (alarms, rate) = (100.0 * FALSE_ALARMS, at_most(unit)?);
-        let mut text = format!(
-            "An attacker who knows everything else tests whether a {one} {question}. A test that \
-             raises a false alarm for {alarms} % of the {many} that {others} finds at most {rate} % \
-             of those that {found}; a test without the model finds {alarms} %."
-        );
+        let mut text = match unit.adjacency {
+            Adjacency::AddRemove => format!(
+                "An attacker who knows everything else tests whether a {one} took part. A test that \
+                 raises a false alarm for {alarms} % of the {many} that did not take part finds at \
+                 most {rate} % of those that did; a test without the model finds {alarms} %."
+            ),
+            Adjacency::ReplaceOne => format!(
+                "An attacker who knows everything else tests which of two contents a {one} has. A \
+                 test that wrongly reports the second for {alarms} % of the {many} with the first \
+                 reports it for at most {rate} % of those with the second; a test without the model \
+                 for {alarms} %."
+            ),
+        };
         if !named && let Some(rate) = at_most(Unit { rows: 10, ..unit }) {
             let _ = write!(text, " Of persons with 10 rows, it finds at most {rate} %.");
         }
@@ -213,6 +222,17 @@ impl Statement {
                  The selection costs nothing: the charges cover the parameters of every step.",
                 selection.name()
             ),
+        }
+    }
+
+    /// The unit of protection and its neighbours in words.
+    pub fn neighbours_in_words(&self) -> String {
+        match (self.unit, self.person_rows) {
+            (None, _) => "none".into(),
+            (Some(unit), Some(PersonRows::Combined)) => {
+                format!("{}, all rows of one person", unit.adjacency)
+            }
+            (Some(unit), _) => unit.to_string(),
         }
     }
 

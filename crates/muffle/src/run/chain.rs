@@ -218,6 +218,12 @@ struct LedgerDocument {
     head: String,
 }
 
+/// The version of a `ledger.json`.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
 /// The form of dates: year, month and day.
 const DATE: &str = "%Y-%m-%d";
 
@@ -265,10 +271,12 @@ impl Chain {
     /// # Errors
     /// If it is not valid JSON, or its entries contradict each other or the stated hashes.
     pub fn parse(text: &str) -> Result<Self, ChainError> {
-        let document: LedgerDocument = serde_json::from_str(text)?;
-        if document.version != VERSION {
-            return Err(ChainError::Version(document.version));
+        // Another version has other fields.
+        let Versioned { version } = serde_json::from_str(text)?;
+        if version != VERSION {
+            return Err(ChainError::Version(version));
         }
+        let document: LedgerDocument = serde_json::from_str(text)?;
         let mut chain = Self::rebuild(&document.run_id, &document.events, &document.sessions)?;
         if let Some(closing) = document.closing {
             chain.close(closing)?;
@@ -280,8 +288,8 @@ impl Chain {
     /// Rebuilds a chain from its events and sessions, without a closing.
     ///
     /// # Errors
-    /// If a session does not start from the head that the entries before it give, or an id is
-    /// malformed.
+    /// If a session does not start from the head that the entries before it give, or an id or a date
+    /// is malformed.
     pub fn rebuild(
         run_id: &str,
         events: &Composition,
@@ -327,10 +335,11 @@ impl Chain {
         if self.sessions.iter().any(|known| known.id == id) {
             return Err(ChainError::DuplicateSession(id));
         }
-        if NaiveDate::parse_from_str(&entry.started, DATE).map(date_text).as_ref()
-            != Ok(&entry.started)
-        {
-            return Err(ChainError::Date { id, date: entry.started.clone() });
+        let date = &entry.started;
+        let is_date =
+            NaiveDate::parse_from_str(date, DATE).is_ok_and(|day| date_text(day) == *date);
+        if !(is_date && date.len() == 10 && date.starts_with(|c: char| c.is_ascii_digit())) {
+            return Err(ChainError::Date { id, date: date.clone() });
         }
         self.extend(0, self.content_hasher().chain_update(&entry.id).chain_update(&entry.started));
         self.sessions.push(entry.clone());
@@ -615,7 +624,7 @@ mod tests {
                 r#"{{"gaussian":{{"lots":{{"poisson":{{"rate":0.25}}}},"release":[[{sigma:.1},1]]}}}}"#
             )
         };
-        let mut head = sha(&[b"muffle ledger 2", run]);
+        let mut head = sha(&[b"muffle ledger 3", run]);
         let mut entry = 0u64;
         let mut extend = |kind: u8, content: Vec<u8>| {
             entry += 1;
@@ -637,9 +646,33 @@ mod tests {
             (1, 2, &two),
             (0, 3, ""),
         ] {
-            last = extend(kind, sha(&[run, ids[session], event.as_bytes()]));
+            let started = if kind == 0 { &*chain.sessions()[session].started } else { "" };
+            last = extend(kind, sha(&[run, ids[session], started.as_bytes(), event.as_bytes()]));
         }
         assert_eq!(chain.head(), hex(&last));
+    }
+
+    /// A ledger of another version is named as such, whatever its fields.
+    #[test]
+    fn other_versions_are_named() {
+        let mut old = value(&chain());
+        old["version"] = json!(2);
+        old["sessions"][0].as_object_mut().unwrap().remove("started");
+        assert!(matches!(Chain::parse(&old.to_string()), Err(ChainError::Version(2))));
+    }
+
+    #[test]
+    fn dates_are_checked() {
+        for date in ["2026-1-3", "", "2026-02-30", "+12345-01-01", "-001-01-01", "2026-01-03 "] {
+            let mut chain = Chain::new().unwrap();
+            let entry = SessionEntry {
+                id: "1".repeat(32),
+                charges: 0,
+                from: chain.head(),
+                started: date.into(),
+            };
+            assert!(matches!(chain.push_session(&entry), Err(ChainError::Date { .. })), "{date}");
+        }
     }
 
     /// After any entry is removed, edited or moved, the head no longer matches.
@@ -672,6 +705,7 @@ mod tests {
                 refused(&|v| drop(v["sessions"].as_array_mut().unwrap().remove(index)));
                 refused(&|v| v["sessions"][index]["id"] = json!("0".repeat(32)));
                 refused(&|v| v["sessions"][index]["from"] = json!("0".repeat(64)));
+                refused(&|v| v["sessions"][index]["started"] = json!("2020-01-01"));
                 refused(&|v| {
                     v["sessions"][index]["charges"] =
                         json!(whole["sessions"][index]["charges"].as_u64().unwrap() + 1)
