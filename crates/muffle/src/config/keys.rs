@@ -246,7 +246,7 @@ mod tests {
             ("[privacy]\nepsilom = 8.0", "privacy.epsilom: unknown key; did you mean \"epsilon\"?"),
             ("lot_size = 5", "it belongs in [training]"),
             ("[optimizer.hyfree]\nevry = 5", "did you mean \"every\""),
-            ("[nonsense]\nx = 1", "expected one of data, evaluation"),
+            ("[nonsense]\nx = 1", "expected one of about, data, evaluation"),
             ("[train]\nsteps = 5", "train: unknown key; did you mean [training]?"),
             ("lr = 0.1", "lr: unknown key; did you mean optimizer.learning_rate?"),
             (
