@@ -153,12 +153,9 @@ impl Setting<'_> {
     fn mean_inputs(&self) -> f64 {
         let (mut inputs, mut elements) = (0.0, 0.0);
         for tensor in self.tensors.iter().filter(|tensor| tensor.shape.len() > 1) {
-            let size = tensor.shape.iter().product::<usize>() as f64;
-            let outputs = match (tensor.transposed, tensor.shape.as_slice()) {
-                (true, [inputs, ..]) => size / *inputs as f64,
-                (false, shape) => shape[0] as f64,
-            };
-            inputs += size * size / outputs;
+            let (first, rest) = (tensor.shape[0], tensor.shape[1..].iter().product::<usize>());
+            let size = (first * rest) as f64;
+            inputs += size * if tensor.transposed { first } else { rest } as f64;
             elements += size;
         }
         inputs / elements
