@@ -70,7 +70,7 @@ function moveSlider({ low, high, slider, number }) {
 
 function setNumber(name, value) {
   const { number, slider } = KNOBS[name];
-  number.value = String(value);
+  number.value = value < 1e-3 ? value.toExponential() : String(value);
   slider.setAttribute('aria-valuetext', number.value);
 }
 
@@ -92,7 +92,7 @@ function changed() {
   if (byId('auto-delta').checked) {
     const records = Number(KNOBS.records.number.value);
     if (records > 0) {
-      setNumber('delta', Number((0.1 / records).toPrecision(6)));
+      setNumber('delta', Number((0.1 / records).toPrecision(3)));
       moveSlider(KNOBS.delta);
     }
   }
@@ -122,11 +122,11 @@ function showNoise(answer, query) {
   byId('plan-result').hidden = false;
   byId('plan-answer').setAttribute('aria-busy', 'false');
   byId('plan-answer').dataset.query = new URLSearchParams(query).toString();
-  setText(byId('sigma'), answer.sigma_text);
-  setText(byId('epsilon'), answer.epsilon_text);
+  setText(byId('plan-sigma'), answer.sigma_text);
+  setText(byId('plan-epsilon'), answer.epsilon_text);
   setText(byId('delta-shown'), answer.delta_text);
   setText(byId('noise-in-mean'), answer.noise_in_mean);
-  setText(byId('steps'), String(answer.steps));
+  setText(byId('plan-steps'), String(answer.steps));
   setText(byId('plan-words'), `Neighbours: ${answer.unit}. Accountant: ${answer.accountant}. Share of the records in a lot: ${short(answer.rate)}. Noise left in an average over all steps ÷ clip bound, σ/(B √T): ${answer.noise_of_run}.`);
   const warnings = byId('plan-warnings');
   warnings.hidden = answer.warnings.length === 0;

@@ -78,7 +78,7 @@ function updateRow(row, run) {
   }, words + run.state);
   const cost = spent(run);
   set(epsilon, () => [element('span', {}, cost, ...(run.private ? [] : [' ', element('strong', { class: 'badge' }, 'NOT PRIVATE')]))], `${cost}${run.private}`);
-  const shown = run.figures.map((figure) => `${figure.name} ${short(figure.value)}`).join(', ');
+  const shown = run.figures.map(({ name, value, unit }) => `${name} ${short(value)}${unit}`).join(', ');
   set(figures, () => (shown ? [element('span', {}, shown, ...badge(run.marking))] : []), shown + run.marking);
 }
 

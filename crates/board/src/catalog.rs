@@ -22,7 +22,8 @@ pub(crate) const MAX_RUNS: usize = 500;
 const SEARCH_EVERY: Duration = Duration::from_secs(2);
 
 /// Folders without runs inside: those of a run, and of build tools.
-const SKIPPED: [&str; 6] = ["sealed", "checkpoints", "model", "tokenizer", "target", "node_modules"];
+const SKIPPED: [&str; 6] =
+    ["sealed", "checkpoints", "model", "tokenizer", "target", "node_modules"];
 
 /// A run that was found.
 #[derive(Debug)]

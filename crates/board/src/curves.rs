@@ -51,10 +51,9 @@ pub(crate) fn panels(runs: &[(String, RunState)]) -> Vec<Panel> {
             .collect();
         let (marking, not_covered) = match uncovered.as_slice() {
             [] => (Marking::Public, String::new()),
-            names => (
-                Marking::NonPrivate,
-                format!(" Outside the guarantee: {}.", names.join(", ")),
-            ),
+            names => {
+                (Marking::NonPrivate, format!(" Outside the guarantee: {}.", names.join(", ")))
+            }
         };
         panels.extend(panel(Drawn {
             title,
@@ -114,8 +113,13 @@ fn panel(drawn: Drawn) -> Option<Panel> {
     if series.iter().all(|series| series.points.is_empty()) {
         return None;
     }
-    let chart =
-        Chart { title: title.into(), x: Axis::linear("step"), y: Axis::linear(label), series, marks };
+    let chart = Chart {
+        title: title.into(),
+        x: Axis::linear("step"),
+        y: Axis::linear(label),
+        series,
+        marks,
+    };
     Some(Panel { title, svg: chart.svg_without_style(), caption, marking })
 }
 

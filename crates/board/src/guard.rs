@@ -29,9 +29,11 @@ impl Token {
     fn is(&self, text: &str) -> bool {
         let (known, given) = (self.0.as_bytes(), text.as_bytes());
         known.len() == given.len()
-            && known.iter().zip(given).fold(0u8, |different, (a, b)| {
-                std::hint::black_box(different | (a ^ b))
-            }) == 0
+            && known
+                .iter()
+                .zip(given)
+                .fold(0u8, |different, (a, b)| std::hint::black_box(different | (a ^ b)))
+                == 0
     }
 }
 

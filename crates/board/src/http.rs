@@ -46,9 +46,10 @@ impl Request {
 
     /// The values of a parameter of the query, undecoded.
     pub(crate) fn values<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
-        self.query.split('&').filter_map(move |part| part.split_once('=')).filter_map(
-            move |(known, value)| (known == name).then_some(value),
-        )
+        self.query
+            .split('&')
+            .filter_map(move |part| part.split_once('='))
+            .filter_map(move |(known, value)| (known == name).then_some(value))
     }
 
     /// The first value of a parameter of the query.
@@ -92,10 +93,7 @@ pub(crate) fn read_request(stream: &mut TcpStream) -> Result<Request, Option<Res
             Ok(count) => head.extend_from_slice(&buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                ) => {}
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {}
             Err(_) => return Err(None),
         }
     }
@@ -248,7 +246,8 @@ mod tests {
 
     #[test]
     fn heads_are_parsed() {
-        let request = parsed("GET /a/b?run=r1&run=r2&x=1 HTTP/1.1\r\nHost: h\r\nA: 1\r\na: 2\r\n\r\n");
+        let request =
+            parsed("GET /a/b?run=r1&run=r2&x=1 HTTP/1.1\r\nHost: h\r\nA: 1\r\na: 2\r\n\r\n");
         assert_eq!((request.method.as_str(), request.path.as_str()), ("GET", "/a/b"));
         assert_eq!(request.values("run").collect::<Vec<_>>(), ["r1", "r2"]);
         assert_eq!((request.value("x"), request.value("y")), (Some("1"), None));

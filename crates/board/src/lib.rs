@@ -165,4 +165,3 @@ fn answer(site: &Arc<Site>, mut stream: TcpStream) {
 fn display_name(path: &Path) -> String {
     path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
 }
-

@@ -28,7 +28,7 @@ const MAX_STEPS: f64 = 1e9;
 const MAX_COUNT: u64 = 10_000;
 
 /// The number of epochs after which ε is computed.
-const EPOCH_POINTS: u64 = 8;
+const EPOCH_POINTS: u64 = 10;
 
 /// The settings of a run that is planned.
 #[derive(Clone, Debug)]
@@ -307,7 +307,12 @@ impl Question {
                 self.unit.rows
             );
         }
-        let _ = writeln!(text, "\n[privacy]\nepsilon = {:?}\ndelta = {:e}", self.epsilon, self.delta.get());
+        let _ = writeln!(
+            text,
+            "\n[privacy]\nepsilon = {:?}\ndelta = {:e}",
+            self.epsilon,
+            self.delta.get()
+        );
         if self.unit.adjacency != Adjacency::default() {
             let _ = writeln!(text, "adjacency = \"{}\"", self.unit.adjacency);
         }

@@ -88,9 +88,9 @@ impl Site {
             .runs()
             .map(|run| Summary::new(&run.id, &run.name, &run.path, &mut run.pace))
             .collect();
-        let incomplete = catalog.incomplete.then(|| {
-            format!("Not all folders were searched: at most {MAX_RUNS} runs are shown.")
-        });
+        let incomplete = catalog
+            .incomplete
+            .then(|| format!("Not all folders were searched: at most {MAX_RUNS} runs are shown."));
         Response::json(&Runs { runs, incomplete })
     }
 

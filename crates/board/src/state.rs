@@ -58,7 +58,8 @@ impl RunState {
         };
         let history = read(RunFile::History, folder, &mut problems, parse_history);
         let plan = read(RunFile::Plan, folder, &mut problems, |text| serde_json::from_str(text));
-        let result = read(RunFile::Result, folder, &mut problems, |text| serde_json::from_str(text));
+        let result =
+            read(RunFile::Result, folder, &mut problems, |text| serde_json::from_str(text));
         let charges = read(RunFile::Ledger, folder, &mut problems, |text| {
             serde_json::from_str(text).map(|ledger: LedgerCharges| ledger.total())
         });
@@ -80,9 +81,10 @@ impl RunState {
     ///
     /// A run whose configuration cannot be read has none.
     pub(crate) fn is_private(&self) -> bool {
-        let by_config = self.config.as_ref().is_some_and(|config| {
-            config.optimizer.is_private() && config.privacy.seed.is_none()
-        });
+        let by_config = self
+            .config
+            .as_ref()
+            .is_some_and(|config| config.optimizer.is_private() && config.privacy.seed.is_none());
         by_config && self.result.as_ref().is_none_or(|result| result.private)
     }
 
@@ -204,6 +206,7 @@ pub(crate) struct Summary {
 pub(crate) struct Figure {
     name: &'static str,
     value: Number,
+    unit: &'static str,
 }
 
 impl Summary {
@@ -244,13 +247,13 @@ impl Summary {
 fn last_figures(run: &RunState) -> Vec<Figure> {
     let Some(last) = run.history.last() else { return Vec::new() };
     [
-        ("NLL", last.nll),
-        ("accuracy, %", last.accuracy.map(|share| 100.0 * share)),
-        ("RMSE", last.rmse),
-        ("BLEU", last.bleu),
+        ("NLL", last.nll, ""),
+        ("accuracy", last.accuracy.map(|share| 100.0 * share), " %"),
+        ("RMSE", last.rmse, ""),
+        ("BLEU", last.bleu, ""),
     ]
     .into_iter()
-    .filter_map(|(name, value)| Some(Figure { name, value: value?.into() }))
+    .filter_map(|(name, value, unit)| Some(Figure { name, value: value?.into(), unit }))
     .collect()
 }
 
@@ -275,7 +278,10 @@ mod tests {
     fn charges_are_added_up() {
         let total = |text: &str| serde_json::from_str(text).map(|l: LedgerCharges| l.total());
         assert_eq!(total("{\"version\":2,\"events\":[[\"non-private\",3],[{},4]]}").unwrap(), 7);
-        assert_eq!(total(&format!("{{\"events\":[[1,{0}],[1,{0}]]}}", u64::MAX)).unwrap(), u64::MAX);
+        assert_eq!(
+            total(&format!("{{\"events\":[[1,{0}],[1,{0}]]}}", u64::MAX)).unwrap(),
+            u64::MAX
+        );
         assert!(total("{\"events\":[[1,-1]]}").is_err());
     }
 }

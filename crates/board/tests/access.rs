@@ -111,8 +111,9 @@ fn every_answer_has_the_security_headers() {
 fn methods_are_those_of_the_path() {
     let place = tempfile::tempdir().unwrap();
     let server = Server::start(&[place.path()]);
-    let status =
-        |method: &str, path: &str| server.ask(method, &format!("/{}/{path}", server.token), &[]).status;
+    let status = |method: &str, path: &str| {
+        server.ask(method, &format!("/{}/{path}", server.token), &[]).status
+    };
     for path in ["", "runs", "run?run=r1", "curves", "plan", "report?run=r1", "verification"] {
         for method in ["POST", "PUT", "DELETE", "HEAD", "OPTIONS"] {
             assert_eq!(status(method, path), 405, "{method} {path}");
@@ -127,7 +128,8 @@ fn methods_are_those_of_the_path() {
 fn large_and_malformed_requests_are_refused() {
     let place = tempfile::tempdir().unwrap();
     let server = Server::start(&[place.path()]);
-    let head = format!("GET /{}/runs HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n", server.token, server.port);
+    let head =
+        format!("GET /{}/runs HTTP/1.1\r\nHost: 127.0.0.1:{}\r\n", server.token, server.port);
     let long = |length: usize| format!("{head}X: {}\r\n\r\n", "x".repeat(length));
     assert_eq!(server.raw(long(1000).as_bytes()).status, 200);
     assert_eq!(server.raw(long(9000).as_bytes()).status, 431);
@@ -147,18 +149,18 @@ fn slow_clients_do_not_stop_others() {
     let server = Server::start(&[place.path()]);
     let mut slow: Vec<TcpStream> =
         (0..20).map(|_| TcpStream::connect(("127.0.0.1", server.port)).unwrap()).collect();
-    slow.iter_mut().for_each(|stream| stream.write_all(b"GET / HT").unwrap());
+    slow.iter_mut().for_each(|stream| stream.write_all(b"GET /").unwrap());
     assert_eq!(server.get("runs").status, 200);
     // A client that keeps sending is cut off all the same.
     let (mut stream, start) = (slow.pop().unwrap(), Instant::now());
     stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     let mut answer = Vec::new();
     while start.elapsed() < Duration::from_secs(30) && answer.is_empty() {
-        let _ = stream.write_all(b"T");
+        let _ = stream.write_all(b"a");
         let _ = stream.read_to_end(&mut answer);
     }
     let answer = String::from_utf8(answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 408") || answer.starts_with("HTTP/1.1 400"), "{answer}");
+    assert!(answer.starts_with("HTTP/1.1 408"), "{answer}");
 }
 
 #[test]

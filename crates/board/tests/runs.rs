@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use support::{Server, entry, write_result, write_run};
+use tempfile::TempDir;
 
 #[test]
 fn states_follow_from_lock_and_result() {
@@ -69,15 +70,15 @@ fn runs_are_found_three_levels_deep() {
 }
 
 /// The state and problems of a run after a change to its folder.
-fn after(change: impl Fn(&Path)) -> (String, String, Server) {
+fn after(change: impl Fn(&Path)) -> (String, String, Server, TempDir) {
     let place = tempfile::tempdir().unwrap();
-    let path = place.keep().join("run");
+    let path = place.path().join("run");
     write_run(&path);
     write_result(&path);
     change(&path);
     let server = Server::start(&[path.parent().unwrap()]);
     let run = server.run("run");
-    (run["state"].as_str().unwrap().into(), run["problems"].to_string(), server)
+    (run["state"].as_str().unwrap().into(), run["problems"].to_string(), server, place)
 }
 
 #[test]
@@ -112,19 +113,22 @@ fn malformed_folders_are_damaged() {
         ("ledger.json", Box::new(huge("ledger.json"))),
         ("plan.json", Box::new(write("plan.json", "{\"steps\":1}"))),
         (".lock", Box::new(folder(".lock"))),
-        ("history.jsonl", Box::new(|path: &Path| {
-            fs::write(path.join("history.jsonl"), b"\xff\xfe\n").unwrap();
-        })),
+        (
+            "history.jsonl",
+            Box::new(|path: &Path| {
+                fs::write(path.join("history.jsonl"), b"\xff\xfe\n").unwrap();
+            }),
+        ),
     ];
     for (file, change) in cases {
-        let (state, problems, server) = after(change);
+        let (state, problems, server, _place) = after(change);
         assert_eq!(state, "damaged", "{file}");
         assert!(problems.contains(file), "{file}: {problems}");
         // Everything else still answers.
         assert_eq!(server.get("curves?run=r1").status, 200);
         assert_eq!(server.get("run?run=r1").status, 200);
     }
-    let (state, problems, _) = after(|_| {});
+    let (state, problems, ..) = after(|_| {});
     assert_eq!((state.as_str(), problems.as_str()), ("finished", "[]"));
 }
 
@@ -132,12 +136,13 @@ fn malformed_folders_are_damaged() {
 fn an_empty_or_unfinished_history_is_not_damage() {
     let unfinished = entry(0, 0.0, 4.0) + &entry(10, 1.0, 3.0)[..40];
     for (text, points) in [(String::new(), 0), (unfinished, 1)] {
-        let (state, _, server) =
+        let (state, _, server, _place) =
             after(|path| fs::write(path.join("history.jsonl"), &text).unwrap());
         assert_eq!(state, "finished");
         let panels = server.get("curves?run=r1").json();
         let nll = panels.as_array().unwrap().iter().find(|panel| panel["title"] == "NLL");
-        let drawn = nll.map_or(0, |panel| panel["svg"].as_str().unwrap().matches("</path>").count());
+        let drawn =
+            nll.map_or(0, |panel| panel["svg"].as_str().unwrap().matches("</path>").count());
         assert!(if points == 0 { drawn == 0 } else { drawn >= points }, "{drawn}");
     }
 }
@@ -145,7 +150,7 @@ fn an_empty_or_unfinished_history_is_not_damage() {
 #[cfg(unix)]
 #[test]
 fn a_pipe_in_place_of_a_file_does_not_block() {
-    let (state, problems, server) = after(|path| {
+    let (state, problems, server, _place) = after(|path| {
         fs::remove_file(path.join("history.jsonl")).unwrap();
         let made = std::process::Command::new("mkfifo").arg(path.join("history.jsonl")).status();
         assert!(made.unwrap().success());
@@ -178,7 +183,7 @@ fn figures_outside_the_guarantee_are_marked() {
     let marked = fs::read_to_string(&path).unwrap().replace("\"public\"", "\"NON-PRIVATE\"");
     fs::write(&path, marked).unwrap();
     // A fixed seed, and an optimizer without noise.
-    for (name, change) in [("seed", "privacy.seed=1"), ("no-noise", "optimizer.name=adam")] {
+    for name in ["seed", "no-noise"] {
         write_run(&place.path().join(name));
         let mut config = muffle::Config::embedded();
         match name {
@@ -186,7 +191,6 @@ fn figures_outside_the_guarantee_are_marked() {
             _ => config = config.with_optimizer("adam").unwrap(),
         }
         fs::write(place.path().join(name).join("config.toml"), config.print()).unwrap();
-        assert!(!change.is_empty());
     }
     let server = Server::start(&[place.path()]);
     let run = |name: &str| server.run(name);

@@ -8,14 +8,16 @@ use std::path::PathBuf;
 
 /// Show runs, a planner and reports on a page of this machine
 #[derive(Args)]
-#[command(after_help = "Examples:\n  muffle board\n  muffle board runs comparisons --port 8123\n\n\
+#[command(
+    after_help = "Examples:\n  muffle board\n  muffle board runs comparisons --port 8123\n\n\
     Open the printed address in a browser on this machine. Runs: progress, curves, configuration \
     and samples, also while a run trains. Planner: noise, ε and risk while you drag. Report: the \
     report of a finished run, and muffle verify at a click.\n\
     The address holds a random secret and is valid until the board ends (Ctrl-C). The board reads \
     the folders of runs and writes nothing; it never reads private state, checkpoints or \
     data.\n\
-    From another machine: ssh -L 8123:127.0.0.1:8123 HOST, with --port 8123 there.")]
+    From another machine: ssh -L 8123:127.0.0.1:8123 HOST, with --port 8123 there."
+)]
 pub(crate) struct Board {
     /// Folders with runs, up to three levels deep [default: the current folder]
     #[arg(value_name = "DIR")]
