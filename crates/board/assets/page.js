@@ -62,7 +62,7 @@ export function duration(seconds) {
 
 /**
  * Sends at most one request at a time, and next the newest one that was asked for meanwhile.
- * Requests in between are dropped.
+ * Requests in between are dropped. `show` learns whether its answer is the newest.
  */
 export function newestOnly(send, show, fail) {
   let waiting = null;
@@ -76,7 +76,7 @@ export function newestOnly(send, show, fail) {
       waiting = null;
       try {
         const answer = await send(current);
-        show(answer, current);
+        show(answer, current, waiting === null);
       } catch (error) {
         if (waiting === null) fail(error);
       }

@@ -117,10 +117,10 @@ const askNoise = newestOnly((query) => ask('plan', query), showNoise, (error) =>
   byId('plan-answer').setAttribute('aria-busy', 'false');
 });
 
-function showNoise(answer, query) {
+function showNoise(answer, query, newest) {
   byId('plan-error').hidden = true;
   byId('plan-result').hidden = false;
-  byId('plan-answer').setAttribute('aria-busy', 'false');
+  byId('plan-answer').setAttribute('aria-busy', String(!newest));
   byId('plan-answer').dataset.query = new URLSearchParams(query).toString();
   setText(byId('plan-sigma'), answer.sigma_text);
   setText(byId('plan-epsilon'), answer.epsilon_text);
