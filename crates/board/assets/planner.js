@@ -98,7 +98,9 @@ function changed() {
   }
   byId('plan-answer').setAttribute('aria-busy', 'true');
   const query = settings();
-  askNoise(query);
+  // For persons the search takes longer: a first answer comes sooner.
+  if (query.rows === '1') askNoise(query);
+  else askFirst(query);
   // The recommendation does not depend on lot size and epochs.
   const { lot, epochs, ...rest } = query;
   const key = JSON.stringify(rest);
@@ -109,15 +111,33 @@ function changed() {
   markRecommendation();
 }
 
-const askNoise = newestOnly((query) => ask('plan', query), showNoise, (error) => {
+const isCurrent = (query) => JSON.stringify(query) === JSON.stringify(settings());
+
+const askFirst = newestOnly((query) => ask('plan/first', query), (answer, query, newest) => {
+  if (settings().rows === '1') return;
+  showFigures(answer, query, false);
+  if (newest) askNoise(query);
+}, fail);
+
+const askNoise = newestOnly((query) => ask('plan', query), (answer, query, newest) => {
+  // For persons, newer first answers may be shown already.
+  if (query.rows !== '1' && !isCurrent(query)) return;
+  showFigures(answer, query, newest);
+  const priced = { ...query, sigma: String(answer.sigma) };
+  askEpochs(priced);
+  askAttacker(priced);
+  askRepeated(priced);
+}, fail);
+
+function fail(error) {
   const place = byId('plan-error');
   place.hidden = false;
   setText(place, error.message);
   byId('plan-result').hidden = true;
   byId('plan-answer').setAttribute('aria-busy', 'false');
-});
+}
 
-function showNoise(answer, query, newest) {
+function showFigures(answer, query, newest) {
   byId('plan-error').hidden = true;
   byId('plan-result').hidden = false;
   byId('plan-answer').setAttribute('aria-busy', String(!newest));
@@ -134,10 +154,6 @@ function showNoise(answer, query, newest) {
   setText(byId('run-toml'), answer.run_toml);
   setText(byId('command'), answer.command);
   setText(byId('account'), answer.account);
-  const priced = { ...query, sigma: String(answer.sigma) };
-  askEpochs(priced);
-  askAttacker(priced);
-  askRepeated(priced);
 }
 
 const askEpochs = newestOnly((query) => ask('plan/epochs', query), ({ svg }) => {
@@ -152,7 +168,8 @@ const askAttacker = newestOnly((query) => ask('plan/attacker', query), ({ svg, s
   setText(byId('attacker'), '');
 });
 
-const askRepeated = newestOnly((query) => ask('plan/repeated', query), (costs) => {
+const RUNS = ['2', '5', '10'];
+const askRepeated = newestOnly((query) => Promise.all(RUNS.map((runs) => ask('plan/repeated', { ...query, runs }))), (costs) => {
   const row = ({ runs, all_text: all, best_text: best }) => element('tr', {},
     element('th', { scope: 'row' }, String(runs)), element('td', {}, all), element('td', {}, best ?? '—'));
   byId('repeated').tBodies[0].replaceChildren(...costs.map(row));

@@ -85,7 +85,8 @@ function updateRow(row, run) {
 function spent(run) {
   if (run.state === 'damaged') return '';
   if (run.promised === null && run.epsilon === null) return run.private ? '' : 'no promise';
-  const used = run.epsilon === null ? '–' : up(run.epsilon, 3);
+  const when = run.epsilon_step === null ? '' : ` at step ${run.epsilon_step}`;
+  const used = run.epsilon === null ? '–' : `${up(run.epsilon, 3)}${when}`;
   const delta = run.delta === null ? '' : ` at δ = ${short(run.delta)}`;
   return run.promised === null ? `${used}${delta}` : `${used} of ${short(run.promised)}${delta}`;
 }

@@ -5,6 +5,7 @@
 
 use crate::display_name;
 use crate::pace::Pace;
+use crate::spent::Spent;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,8 +19,11 @@ const MAX_FOLDERS: usize = 5_000;
 /// The largest number of runs that are shown.
 pub(crate) const MAX_RUNS: usize = 500;
 
-/// The time between two searches.
+/// The least time between two searches.
 const SEARCH_EVERY: Duration = Duration::from_secs(2);
+
+/// At most this share of the time is spent on searches: one part in so many.
+const SEARCH_SHARE: u32 = 20;
 
 /// Folders without runs inside: those of a run, and of build tools.
 const SKIPPED: [&str; 6] =
@@ -38,13 +42,16 @@ pub(crate) struct FoundRun {
     present: bool,
     /// How fast it trains.
     pub(crate) pace: Pace,
+    /// The ε that it has spent.
+    pub(crate) spent: Spent,
 }
 
 /// All runs that were found.
 pub(crate) struct Catalog {
     roots: Vec<PathBuf>,
     runs: Vec<FoundRun>,
-    searched: Option<Instant>,
+    /// When the next search is due.
+    next_search: Option<Instant>,
     /// Whether the last search ended at a limit.
     pub(crate) incomplete: bool,
 }
@@ -52,12 +59,12 @@ pub(crate) struct Catalog {
 impl Catalog {
     /// A catalog of runs below these canonical paths.
     pub(crate) fn new(roots: Vec<PathBuf>) -> Self {
-        Self { roots, runs: Vec::new(), searched: None, incomplete: false }
+        Self { roots, runs: Vec::new(), next_search: None, incomplete: false }
     }
 
     /// The runs that exist, by name. Searches again if the last search is too old.
     pub(crate) fn runs(&mut self) -> impl Iterator<Item = &mut FoundRun> {
-        if self.searched.is_none_or(|last| last.elapsed() >= SEARCH_EVERY) {
+        if self.next_search.is_none_or(|next| Instant::now() >= next) {
             self.search();
         }
         self.runs.iter_mut().filter(|run| run.present)
@@ -70,6 +77,7 @@ impl Catalog {
     }
 
     fn search(&mut self) {
+        let start = Instant::now();
         let mut search = Search { found: Vec::new(), folders: 0, incomplete: false };
         for root in &self.roots {
             search.walk(root, DEPTH);
@@ -81,12 +89,14 @@ impl Catalog {
                 Some(known) => known.present = true,
                 None => {
                     let id = format!("r{}", self.runs.len() + 1);
-                    let (name, pace) = (self.name(&path), Pace::default());
-                    self.runs.push(FoundRun { id, name, path, present: true, pace });
+                    let name = self.name(&path);
+                    let (pace, spent) = (Pace::default(), Spent::default());
+                    self.runs.push(FoundRun { id, name, path, present: true, pace, spent });
                 }
             }
         }
-        self.searched = Some(Instant::now());
+        let pause = SEARCH_EVERY.max(start.elapsed() * SEARCH_SHARE);
+        self.next_search = Some(Instant::now() + pause);
     }
 
     /// The path below its root; the name of the root comes first if there are several.

@@ -9,6 +9,9 @@ use serde::Serialize;
 /// The largest number of runs that are shown together.
 pub(crate) const MAX_CURVES: usize = 12;
 
+/// The largest number of points of a curve; of longer histories, some entries are left out.
+const MAX_POINTS: usize = 500;
+
 /// A chart with its caption.
 #[derive(Serialize)]
 pub(crate) struct Panel {
@@ -125,7 +128,33 @@ fn panel(drawn: Drawn) -> Option<Panel> {
 
 fn series(runs: &[(String, RunState)], figure: FigureOf) -> Vec<Series> {
     let points = |run: &RunState| {
-        run.history.iter().filter_map(|entry| Some((entry.step as f64, figure(entry)?))).collect()
+        let all = run.history.iter().filter_map(|entry| Some((entry.step as f64, figure(entry)?)));
+        thinned(all.collect())
     };
     runs.iter().map(|(name, run)| Series::new(name.as_str(), points(run))).collect()
+}
+
+/// Leaves out points evenly, and keeps the first and the last.
+fn thinned(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    let stride = points.len().div_ceil(MAX_POINTS).max(1);
+    let last = points.len().saturating_sub(1);
+    let kept = points.into_iter().enumerate().filter(|(i, _)| i % stride == 0 || *i == last);
+    kept.map(|(_, point)| point).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_curves_keep_their_ends() {
+        let line = |count: usize| (0..count).map(|i| (i as f64, 0.0)).collect::<Vec<_>>();
+        for count in [0, 1, 2, MAX_POINTS, MAX_POINTS + 1, 100_000] {
+            let kept = thinned(line(count));
+            assert!(kept.len() <= MAX_POINTS + 1, "{count}: {}", kept.len());
+            assert_eq!(kept.first(), line(count).first());
+            assert_eq!(kept.last(), line(count).last());
+        }
+        assert_eq!(thinned(line(MAX_POINTS)).len(), MAX_POINTS);
+    }
 }

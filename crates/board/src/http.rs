@@ -19,6 +19,9 @@ pub(crate) const REQUEST_TIME: Duration = Duration::from_secs(5);
 /// The time within which a client must read the response.
 const RESPONSE_TIME: Duration = Duration::from_secs(30);
 
+/// The time for which the rest of a request is read after the response.
+const DRAIN_TIME: Duration = Duration::from_millis(500);
+
 /// A parsed request.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -229,10 +232,19 @@ impl Response {
         }
         stream.flush()?;
         // Bytes that the client still sends would reset the connection before it has read the
-        // response: they are read, within limits.
+        // response: they are read, for a short time.
         stream.shutdown(std::net::Shutdown::Write)?;
-        stream.set_read_timeout(Some(Duration::from_millis(200)))?;
-        io::copy(&mut stream.take(64 * MAX_HEAD as u64), &mut io::sink()).map(|_| ())
+        let (deadline, mut rest) = (Instant::now() + DRAIN_TIME, [0; 4096]);
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+            if stream.read(&mut rest)? == 0 {
+                return Ok(());
+            }
+        }
     }
 }
 

@@ -8,7 +8,7 @@
 //! | which address gives which answer | `site` |
 //! | which folders are runs, and their short names | `catalog` |
 //! | which files of a run are read, and how much of them | `files` |
-//! | state and progress of a run | `state`, `pace` |
+//! | state, progress and spent ε of a run | `state`, `pace`, `spent` |
 //! | the charts of runs | `curves` |
 //! | the planner | `planner` |
 //! | verification in the background | `verdicts` |
@@ -34,6 +34,7 @@ mod http;
 mod pace;
 mod planner;
 mod site;
+mod spent;
 mod state;
 mod verdicts;
 

@@ -6,7 +6,7 @@
 use crate::http::Request;
 use accounting::calibrate::{self, Target};
 use accounting::{
-    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Release, Sampling,
+    Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Event, Guarantee, Release, Sampling,
     SamplingMethod, Sigma, Unit,
 };
 use muffle::chart::{Axis, Chart, Mark, Series};
@@ -24,7 +24,7 @@ const MAX_RECORDS: u64 = 1_000_000_000_000;
 /// The largest number of steps.
 const MAX_STEPS: f64 = 1e9;
 
-/// The largest number of blocks, and of rows of a person.
+/// The largest number of blocks, of rows of a person, and of runs.
 const MAX_COUNT: u64 = 10_000;
 
 /// The number of epochs after which ε is computed.
@@ -43,6 +43,8 @@ pub(crate) struct Question {
     sampling: SamplingMethod,
     /// The noise multiplier that was answered before.
     sigma: Option<Sigma>,
+    /// The number of repeated runs.
+    runs: Option<u64>,
 }
 
 impl Question {
@@ -79,6 +81,10 @@ impl Question {
             Some(_) => Some(Sigma::new(value(request, "sigma")?).map_err(|e| e.to_string())?),
             None => None,
         };
+        let runs = match request.value("runs") {
+            Some(_) => Some(whole(request, "runs", 1, MAX_COUNT)?),
+            None => None,
+        };
         let question = Self {
             records,
             epsilon,
@@ -89,6 +95,7 @@ impl Question {
             unit,
             sampling,
             sigma,
+            runs,
         };
         let steps = question.steps_of(epochs);
         if !(epochs > 0.0 && (1.0..=MAX_STEPS).contains(&steps)) {
@@ -135,13 +142,30 @@ impl Question {
 
     /// The least noise that keeps the promise, and its cost.
     pub(crate) fn noise(&self) -> Result<Noise, String> {
+        let (sigma, price) = self.calibrate(Accountant::Best).map_err(|e| e.to_string())?;
+        Ok(self.answer(sigma, price))
+    }
+
+    /// A noise that keeps the promise, found sooner: by RDP, which asks for a little more.
+    ///
+    /// Its cost is by the best accountant, so that it is what `muffle account` prints.
+    pub(crate) fn first_noise(&self) -> Result<Noise, String> {
+        let found = self.calibrate(Accountant::Rdp).and_then(|(sigma, _)| {
+            let events = self.events(sigma, self.lot, self.steps())?;
+            Ok((sigma, self.target(Accountant::Best)?.price(&events)?))
+        });
+        let (sigma, price) = found.map_err(|error| error.to_string())?;
+        Ok(self.answer(sigma, price))
+    }
+
+    fn calibrate(&self, accountant: Accountant) -> Result<(Sigma, Guarantee), accounting::Error> {
+        let (target, steps) = (self.target(accountant)?, self.steps());
+        calibrate::sigma(target, |sigma| self.events(sigma, self.lot, steps))
+    }
+
+    /// The answer about a noise multiplier and its cost.
+    fn answer(&self, sigma: Sigma, price: Guarantee) -> Noise {
         let steps = self.steps();
-        let (sigma, price) = self
-            .target(Accountant::Best)
-            .and_then(|target| {
-                calibrate::sigma(target, |sigma| self.events(sigma, self.lot, steps))
-            })
-            .map_err(|error| error.to_string())?;
         let setting =
             recommend::Setting { epochs: self.epochs, lot: self.lot, steps, sigma: sigma.get() };
         let mut warnings = Vec::new();
@@ -158,7 +182,7 @@ impl Question {
                     .into(),
             );
         }
-        Ok(Noise {
+        Noise {
             sigma: sigma.get(),
             sigma_text: up(sigma.get(), 6),
             epsilon: price.epsilon,
@@ -174,7 +198,7 @@ impl Question {
             run_toml: self.run_toml(steps),
             command: self.command(steps),
             account: self.account(sigma, steps),
-        })
+        }
     }
 
     /// ε after some of the epochs, at the noise of the question.
@@ -189,15 +213,14 @@ impl Question {
         steps.extend([1, last]);
         steps.sort_unstable();
         steps.dedup();
-        let cost = |steps: u64| -> Result<EpochCost, accounting::Error> {
+        let cost = |&steps: &u64| -> Result<EpochCost, accounting::Error> {
             let events = self.events(sigma, self.lot, steps)?;
             let price = self.target(Accountant::Best)?.price(&events)?;
             let epochs = steps as f64 * self.rate();
             Ok(EpochCost { steps, epochs, epsilon: price.epsilon.into() })
         };
-        let costs = steps
+        let costs = in_threads(&steps, &cost)
             .into_iter()
-            .map(cost)
             .collect::<Result<Vec<_>, _>>()
             .map_err(|error| error.to_string())?;
         let points = costs.iter().map(|cost| (cost.epochs, cost.epsilon.0)).collect();
@@ -248,21 +271,19 @@ impl Question {
     }
 
     /// The cost of several runs with this noise on the same records.
-    pub(crate) fn repeated(&self) -> Result<Vec<RepeatedCost>, String> {
-        let cost = |runs: u64| {
-            let events = self.events(self.sigma()?, self.lot, self.steps());
-            let repeated = events
-                .and_then(|events| Repeated::new(&events, self.unit, self.delta, runs))
-                .map_err(|error| error.to_string())?;
-            Ok(RepeatedCost {
-                runs,
-                all: repeated.all.into(),
-                all_text: up(repeated.all, 2),
-                best: repeated.random.map(|(epsilon, _)| epsilon.into()),
-                best_text: repeated.random.map(|(epsilon, _)| up(epsilon, 2)),
-            })
-        };
-        [2, 5, 10].into_iter().map(cost).collect()
+    pub(crate) fn repeated(&self) -> Result<RepeatedCost, String> {
+        let runs = self.runs.ok_or("runs: expected a whole number, got none")?;
+        let repeated = self
+            .events(self.sigma()?, self.lot, self.steps())
+            .and_then(|events| Repeated::new(&events, self.unit, self.delta, runs))
+            .map_err(|error| error.to_string())?;
+        Ok(RepeatedCost {
+            runs,
+            all: repeated.all.into(),
+            all_text: up(repeated.all, 2),
+            best: repeated.random.map(|(epsilon, _)| epsilon.into()),
+            best_text: repeated.random.map(|(epsilon, _)| up(epsilon, 2)),
+        })
     }
 
     /// The lot size and number of epochs that `muffle plan` recommends.
@@ -370,6 +391,22 @@ impl Question {
         }
         text
     }
+}
+
+/// Computes values in as many threads as the machine has, in order.
+fn in_threads<T: Sync, R: Send>(inputs: &[T], compute: &(impl Fn(&T) -> R + Sync)) -> Vec<R> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let chunks = inputs.chunks(inputs.len().div_ceil(threads).max(1));
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = chunks
+            .map(|chunk| scope.spawn(move || chunk.iter().map(compute).collect::<Vec<R>>()))
+            .collect();
+        let finish = |worker: std::thread::ScopedJoinHandle<'_, Vec<R>>| match worker.join() {
+            Ok(values) => values,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        workers.into_iter().flat_map(finish).collect()
+    })
 }
 
 /// Reads a value of the query.

@@ -57,6 +57,7 @@ impl Site {
                 Err(response) => response,
             },
             "plan" => |_, request| planned(request, |question| question.noise()),
+            "plan/first" => |_, request| planned(request, |question| question.first_noise()),
             "plan/epochs" => |_, request| planned(request, |question| question.epochs()),
             "plan/attacker" => |_, request| planned(request, |question| question.attacker()),
             "plan/repeated" => |_, request| planned(request, |question| question.repeated()),
@@ -84,10 +85,7 @@ impl Site {
             incomplete: Option<String>,
         }
         let mut catalog = lock(&self.catalog);
-        let runs = catalog
-            .runs()
-            .map(|run| Summary::new(&run.id, &run.name, &run.path, &mut run.pace))
-            .collect();
+        let runs = catalog.runs().map(Summary::new).collect();
         let incomplete = catalog
             .incomplete
             .then(|| format!("Not all folders were searched: at most {MAX_RUNS} runs are shown."));

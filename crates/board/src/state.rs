@@ -1,7 +1,9 @@
 //! The state of a run, from its files and its lock.
 
+use crate::catalog::FoundRun;
 use crate::files::RunFile;
-use crate::pace::Pace;
+use crate::spent::SpentEpsilon;
+use accounting::Composition;
 use muffle::Config;
 use muffle::report::{Marking, Number};
 use muffle::run::folder;
@@ -35,8 +37,8 @@ pub(crate) struct RunState {
     pub(crate) plan: Option<RunPlan>,
     pub(crate) history: Vec<HistoryEntry>,
     pub(crate) result: Option<RunResult>,
-    /// Number of charges in the ledger.
-    charges: u64,
+    /// The charges in the ledger.
+    pub(crate) events: Composition,
 }
 
 impl RunState {
@@ -60,8 +62,8 @@ impl RunState {
         let plan = read(RunFile::Plan, folder, &mut problems, |text| serde_json::from_str(text));
         let result =
             read(RunFile::Result, folder, &mut problems, |text| serde_json::from_str(text));
-        let charges = read(RunFile::Ledger, folder, &mut problems, |text| {
-            serde_json::from_str(text).map(|ledger: LedgerCharges| ledger.total())
+        let events = read(RunFile::Ledger, folder, &mut problems, |text| {
+            serde_json::from_str(text).map(|ledger: LedgerEvents| ledger.events)
         });
         let in_use = folder::is_in_use(folder).unwrap_or_else(|error| {
             problems.push(format!(".lock: {error}"));
@@ -73,8 +75,8 @@ impl RunState {
             (true, false, Some(_)) => State::Finished,
             (true, false, None) => State::Interrupted,
         };
-        let (history, charges) = (history.unwrap_or_default(), charges.unwrap_or(0));
-        Self { state, problems, config, plan, history, result, charges }
+        let (history, events) = (history.unwrap_or_default(), events.unwrap_or_default());
+        Self { state, problems, config, plan, history, result, events }
     }
 
     /// Whether the run has a guarantee: a private optimizer, and secret noise.
@@ -106,7 +108,7 @@ impl RunState {
         let charged = match self.plan {
             // One charge for each step, made before it: the last one may not be completed.
             Some(plan) if plan.charges == plan.steps && self.state == State::Running => {
-                self.charges.saturating_sub(1)
+                self.events.len().saturating_sub(1)
             }
             _ => 0,
         };
@@ -124,7 +126,7 @@ impl RunState {
 
     /// The promised ε; `None` without privacy, and if it follows from the noise of an earlier
     /// version.
-    fn promised(&self) -> Option<f64> {
+    pub(crate) fn promised(&self) -> Option<f64> {
         let given = || {
             let config = self.config.as_ref().filter(|config| config.optimizer.is_private())?;
             match config.privacy.sigma.given() {
@@ -135,12 +137,11 @@ impl RunState {
         self.plan.map_or_else(given, |plan| plan.promised_epsilon)
     }
 
-    /// Spent ε: at the end of a finished run, otherwise at its last evaluation.
-    fn spent(&self) -> Option<f64> {
-        match &self.result {
-            Some(result) => Some(result.epsilon.0).filter(|epsilon| epsilon.is_finite()),
-            None => self.history.last().and_then(|entry| entry.epsilon),
-        }
+    /// δ of the promise; `None` if an unfinished run of an earlier version does not state it.
+    pub(crate) fn delta(&self) -> Option<f64> {
+        let finished = || self.result.as_ref()?.delta;
+        let given = || self.config.as_ref()?.privacy.delta.given().copied();
+        self.plan.and_then(|plan| plan.delta).or_else(finished).or_else(given)
     }
 }
 
@@ -166,16 +167,10 @@ fn parse_history(text: &str) -> Result<Vec<HistoryEntry>, serde_json::Error> {
     muffle::run::history::parse(complete)
 }
 
-/// The numbers of charges in a ledger. The hashes are for `verify`, which takes longer.
+/// The charges in a ledger. The hashes are for `verify`, which takes longer.
 #[derive(Deserialize)]
-struct LedgerCharges {
-    events: Vec<(serde::de::IgnoredAny, u64)>,
-}
-
-impl LedgerCharges {
-    fn total(&self) -> u64 {
-        self.events.iter().fold(0, |total, (_, count)| total.saturating_add(*count))
-    }
+struct LedgerEvents {
+    events: Composition,
 }
 
 /// A line of the list of runs.
@@ -189,7 +184,10 @@ pub(crate) struct Summary {
     private: bool,
     step: u64,
     steps: Option<u64>,
+    /// Spent ε.
     epsilon: Option<f64>,
+    /// The step of the evaluation after which ε was spent, if it is not known now.
+    epsilon_step: Option<u64>,
     promised: Option<f64>,
     delta: Option<f64>,
     seconds_left: Option<f64>,
@@ -211,32 +209,32 @@ pub(crate) struct Figure {
 
 impl Summary {
     /// Summarizes a run, and observes its pace.
-    pub(crate) fn new(id: &str, name: &str, folder: &Path, pace: &mut Pace) -> Self {
-        let run = RunState::read(folder);
+    pub(crate) fn new(found: &mut FoundRun) -> Self {
+        let run = RunState::read(&found.path);
         let (step, steps) = (run.step(), run.steps());
         match run.state {
-            State::Running => pace.observe(Instant::now(), step),
-            _ => pace.reset(),
+            State::Running => found.pace.observe(Instant::now(), step),
+            _ => found.pace.reset(),
         }
-        let time_left = steps.filter(|_| run.result.is_none()).and_then(|t| pace.time_left(t));
-        let given_delta = || run.config.as_ref()?.privacy.delta.given().copied();
-        let delta = run.plan.and_then(|plan| plan.delta);
-        let finished_delta = || run.result.as_ref().and_then(|result| result.delta);
+        let unfinished = steps.filter(|_| run.result.is_none());
+        let time_left = unfinished.and_then(|steps| found.pace.time_left(steps));
+        let SpentEpsilon { epsilon, at_step } = found.spent.epsilon(&run);
         Self {
-            id: id.into(),
-            name: name.into(),
+            id: found.id.clone(),
+            name: found.name.clone(),
             state: run.state,
             optimizer: run.config.as_ref().map(|config| config.optimizer.name().to_string()),
             private: run.is_private(),
             step,
             steps,
-            epsilon: run.spent(),
+            epsilon,
+            epsilon_step: at_step,
             promised: run.promised(),
-            delta: delta.or_else(finished_delta).or_else(given_delta),
+            delta: run.delta(),
             seconds_left: time_left.map(|left| left.as_secs_f64()),
             figures: last_figures(&run),
             marking: run.marking(),
-            report: run.result.is_some() && RunFile::Report.exists(folder),
+            report: run.result.is_some() && RunFile::Report.exists(&found.path),
             version: format!("{}-{step}-{:?}", run.history.len(), run.state),
             problems: run.problems,
         }
@@ -272,16 +270,5 @@ mod tests {
         assert_eq!(parse_history(&format!("{LINE}\n{LINE}\n")).unwrap().len(), 2);
         assert!(parse_history(&format!("{}\n{LINE}\n", &LINE[..20])).is_err());
         assert!(parse_history("NaN\n").is_err());
-    }
-
-    #[test]
-    fn charges_are_added_up() {
-        let total = |text: &str| serde_json::from_str(text).map(|l: LedgerCharges| l.total());
-        assert_eq!(total("{\"version\":2,\"events\":[[\"non-private\",3],[{},4]]}").unwrap(), 7);
-        assert_eq!(
-            total(&format!("{{\"events\":[[1,{0}],[1,{0}]]}}", u64::MAX)).unwrap(),
-            u64::MAX
-        );
-        assert!(total("{\"events\":[[1,-1]]}").is_err());
     }
 }

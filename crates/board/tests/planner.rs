@@ -122,6 +122,11 @@ fn answers_are_those_of_the_accountant() {
         let epsilon = answer["epsilon"].as_f64().unwrap();
         assert_eq!(epsilon, setting.epsilon_of(sigma, setting.steps), "{query}");
         assert!(epsilon <= setting.epsilon);
+        // The first answer asks for a little more noise, at the price of the same accountant.
+        let first = server.get(&format!("plan/first?{query}")).json();
+        let first_sigma = first["sigma"].as_f64().unwrap();
+        assert!(first_sigma >= sigma * (1.0 - 2e-6) && first_sigma < 1.5 * sigma, "{query}");
+        assert_eq!(first["epsilon"], setting.epsilon_of(first_sigma, setting.steps), "{query}");
         let priced = format!("{query}&sigma={sigma}");
         let epochs = server.get(&format!("plan/epochs?{priced}")).json();
         let costs = epochs["costs"].as_array().unwrap();
@@ -155,11 +160,9 @@ fn the_attacker_is_bounded_by_the_trade_off_curve() {
 fn repeated_runs_cost_what_the_accountant_says() {
     let server = server();
     let sigma = 1.5;
-    let answer = server.get(&format!("plan/repeated?{}&sigma={sigma}", BASE.query())).json();
-    let rows = answer.as_array().unwrap();
-    assert_eq!(rows.iter().map(|row| &row["runs"]).collect::<Vec<_>>(), [2, 5, 10]);
-    for row in rows {
-        let runs = row["runs"].as_u64().unwrap();
+    for runs in [2, 5, 10] {
+        let query = format!("{}&sigma={sigma}&runs={runs}", BASE.query());
+        let row = server.get(&format!("plan/repeated?{query}")).json();
         assert_eq!(row["all"], BASE.epsilon_of(sigma, BASE.steps * runs));
         let best = row["best"].as_f64().unwrap();
         assert!(best > BASE.epsilon_of(sigma, BASE.steps), "{row}");
@@ -249,8 +252,10 @@ fn settings_out_of_range_are_refused() {
         assert!(message.starts_with(name), "{to}: {message}");
     }
     for part in ["epochs", "attacker", "repeated"] {
-        assert_eq!(server.get(&format!("plan/{part}?{base}")).status, 400);
-        assert_eq!(server.get(&format!("plan/{part}?{base}&sigma=0")).status, 400);
-        assert_eq!(server.get(&format!("plan/{part}?{base}&sigma=1")).status, 200);
+        let status = |more: &str| server.get(&format!("plan/{part}?{base}{more}")).status;
+        assert_eq!(status("&runs=2"), 400);
+        assert_eq!(status("&runs=2&sigma=0"), 400);
+        assert_eq!(status("&runs=2&sigma=1"), 200);
+        assert_eq!(status("&runs=0&sigma=1"), 400);
     }
 }

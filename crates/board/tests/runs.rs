@@ -4,6 +4,7 @@
 
 mod support;
 
+use accounting::{Accountant, Adjacency, Composition, Cost, Delta, Event, SamplingRate, Sigma};
 use muffle::run::folder::Folder;
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +25,12 @@ fn states_follow_from_lock_and_result() {
     assert_eq!(running["state"], "running");
     // 13 steps are charged; the last one is not completed.
     assert_eq!((&running["step"], &running["steps"]), (&12.into(), &60.into()));
-    assert_eq!(running["epsilon"], 1.25);
+    // ε of all charges, not that of the last evaluation.
+    let step = Event::poisson(SamplingRate::new(0.01).unwrap(), Sigma::new(1.0).unwrap());
+    let cost = Cost::new(&Composition::repeated(step, 13), Adjacency::AddRemove).unwrap();
+    let spent = cost.epsilon(Accountant::Best, Delta::new(1e-4).unwrap()).unwrap().epsilon;
+    assert_eq!(running["epsilon"], spent);
+    assert!(running["epsilon_step"].is_null());
     assert_eq!(running["promised"], 3.0);
     assert_eq!(running["figures"][0]["name"], "NLL");
     assert_eq!(running["figures"][0]["value"], 3.0);
@@ -40,6 +46,16 @@ fn states_follow_from_lock_and_result() {
     let lock = Folder::open(&place.path().join("running")).unwrap();
     assert_eq!(server.run("running")["state"], "running");
     drop(lock);
+}
+
+#[test]
+fn without_a_delta_the_last_evaluation_counts() {
+    let place = tempfile::tempdir().unwrap();
+    write_run(&place.path().join("run"));
+    fs::remove_file(place.path().join("run/plan.json")).unwrap();
+    let server = Server::start(&[place.path()]);
+    let run = server.run("run");
+    assert_eq!((&run["epsilon"], &run["epsilon_step"]), (&1.25.into(), &10.into()));
 }
 
 #[test]
@@ -97,6 +113,12 @@ fn malformed_folders_are_damaged() {
             fs::File::create(path.join(name)).unwrap().set_len(1 << 40).unwrap();
         }
     };
+    // Nested so deeply that a recursive parser would overflow its stack.
+    let deep = |name: &'static str, start: &'static str| {
+        move |path: &Path| {
+            fs::write(path.join(name), format!("{start}{}", "[".repeat(500_000))).unwrap();
+        }
+    };
     let cases: Vec<(&str, Box<dyn Fn(&Path)>)> = vec![
         ("config.toml", Box::new(write("config.toml", "[model\n"))),
         ("config.toml", Box::new(write("config.toml", "[privacy]\nepsilon = \"x\""))),
@@ -111,7 +133,11 @@ fn malformed_folders_are_damaged() {
         ("result.json", Box::new(folder("result.json"))),
         ("ledger.json", Box::new(write("ledger.json", "{\"events\":[[0,-1]]}"))),
         ("ledger.json", Box::new(huge("ledger.json"))),
+        ("ledger.json", Box::new(write("ledger.json", "{\"events\":[[{},1]]}"))),
         ("plan.json", Box::new(write("plan.json", "{\"steps\":1}"))),
+        ("result.json", Box::new(deep("result.json", ""))),
+        ("ledger.json", Box::new(deep("ledger.json", "{\"events\":"))),
+        ("config.toml", Box::new(deep("config.toml", "[data]\nlabels = "))),
         (".lock", Box::new(folder(".lock"))),
         (
             "history.jsonl",

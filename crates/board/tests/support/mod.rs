@@ -97,7 +97,8 @@ pub(crate) fn write_run(path: &Path) {
     fs::create_dir_all(path).unwrap();
     fs::write(path.join("config.toml"), muffle::Config::embedded().print()).unwrap();
     fs::write(path.join(".lock"), "").unwrap();
-    fs::write(path.join("ledger.json"), "{\"events\":[[\"non-private\",13]]}").unwrap();
+    let step = "{\"gaussian\":{\"lots\":{\"poisson\":{\"rate\":0.01}},\"release\":[[1.0,1]]}}";
+    fs::write(path.join("ledger.json"), format!("{{\"events\":[[{step},13]]}}")).unwrap();
     fs::write(path.join("history.jsonl"), entry(0, 0.0, 4.0) + &entry(10, 1.25, 3.0)).unwrap();
     let plan = "{\"records\":1000,\"lot_size\":10.0,\"steps\":60,\"charges\":60,\
         \"noise_multiplier\":1.0,\"promised_epsilon\":3.0,\"delta\":1e-4}";
