@@ -120,6 +120,12 @@ struct Search {
 }
 
 impl Search {
+    fn add(&mut self, run: &Path) {
+        if !self.found.iter().any(|known| known == run) {
+            self.found.push(run.into());
+        }
+    }
+
     /// Adds the run in a folder, or those in the folders below it.
     fn walk(&mut self, folder: &Path, depth: usize) {
         if self.folders >= MAX_FOLDERS || self.found.len() >= MAX_RUNS {
@@ -128,8 +134,11 @@ impl Search {
         }
         self.folders += 1;
         if is_run(folder) {
-            if !self.found.iter().any(|known| known == folder) {
-                self.found.push(folder.into());
+            self.add(folder);
+            // The run without privacy beside one on the embedded records.
+            let reference = folder.join("reference");
+            if fs::symlink_metadata(&reference).is_ok_and(|it| it.is_dir()) && is_run(&reference) {
+                self.add(&reference);
             }
             return;
         }

@@ -26,6 +26,8 @@
 //! `a_request_needs_the_token`, `other_hosts_and_origins_are_refused`,
 //! `paths_and_links_do_not_leave_the_folders`, `the_board_writes_nothing`
 
+#![forbid(unsafe_code)]
+
 mod catalog;
 mod curves;
 mod files;

@@ -62,7 +62,9 @@ fn without_a_delta_the_last_evaluation_counts() {
 fn runs_are_found_three_levels_deep() {
     let place = tempfile::tempdir().unwrap();
     let root = place.path().join("root");
-    for below in ["a", "b/c", "d/e/f", "g/h/i/too-deep", ".hidden/x", "a/model/nested"] {
+    let below =
+        ["a", "a/reference", "a/model/nested", "b/c", "d/e/f", "g/h/i/too-deep", ".hidden/x"];
+    for below in below {
         write_run(&root.join(below));
     }
     fs::create_dir_all(root.join("no-run")).unwrap();
@@ -70,9 +72,9 @@ fn runs_are_found_three_levels_deep() {
     let names = |server: &Server| -> Vec<String> {
         server.runs().iter().map(|run| run["name"].as_str().unwrap().into()).collect()
     };
-    assert_eq!(names(&Server::start(&[&root])), ["a", "b/c", "d/e/f"]);
+    assert_eq!(names(&Server::start(&[&root])), ["a", "a/reference", "b/c", "d/e/f"]);
     // A folder that is itself a run, and one that is given twice.
-    assert_eq!(names(&Server::start(&[&root.join("a")])), ["a"]);
+    assert_eq!(names(&Server::start(&[&root.join("a")])), ["a", "reference"]);
     let twice = Server::start(&[&root.join("d"), &root.join("d/e")]);
     assert_eq!(names(&twice), ["d/e/f"]);
     // Ids stay the same, and a run that appears later is found.
@@ -84,6 +86,9 @@ fn runs_are_found_three_levels_deep() {
     assert_eq!(names(&server), ["b/c", "d/e/f", "aa"]);
     assert_eq!(server.run("b/c")["id"], id);
 }
+
+/// A change to the folder of a run.
+type Change = Box<dyn Fn(&Path)>;
 
 /// The state and problems of a run after a change to its folder.
 fn after(change: impl Fn(&Path)) -> (String, String, Server, TempDir) {
@@ -119,7 +124,7 @@ fn malformed_folders_are_damaged() {
             fs::write(path.join(name), format!("{start}{}", "[".repeat(500_000))).unwrap();
         }
     };
-    let cases: Vec<(&str, Box<dyn Fn(&Path)>)> = vec![
+    let cases: Vec<(&str, Change)> = vec![
         ("config.toml", Box::new(write("config.toml", "[model\n"))),
         ("config.toml", Box::new(write("config.toml", "[privacy]\nepsilon = \"x\""))),
         ("config.toml", Box::new(folder("config.toml"))),
