@@ -96,7 +96,7 @@ function changed() {
       moveSlider(KNOBS.delta);
     }
   }
-  byId('plan-answer').setAttribute('aria-busy', 'true');
+  byId('plan-figures').setAttribute('aria-busy', 'true');
   const query = settings();
   // For persons the search takes longer: a first answer comes sooner.
   if (query.rows === '1') askNoise(query);
@@ -115,14 +115,14 @@ const isCurrent = (query) => JSON.stringify(query) === JSON.stringify(settings()
 
 const askFirst = newestOnly((query) => ask('plan/first', query), (answer, query, newest) => {
   if (settings().rows === '1') return;
-  showFigures(answer, query, false);
+  showFigures(answer, false);
   if (newest) askNoise(query);
 }, fail);
 
 const askNoise = newestOnly((query) => ask('plan', query), (answer, query, newest) => {
   // For persons, newer first answers may be shown already.
   if (query.rows !== '1' && !isCurrent(query)) return;
-  showFigures(answer, query, newest);
+  showFigures(answer, newest);
   const priced = { ...query, sigma: String(answer.sigma) };
   askEpochs(priced);
   askAttacker(priced);
@@ -133,15 +133,19 @@ function fail(error) {
   const place = byId('plan-error');
   place.hidden = false;
   setText(place, error.message);
-  byId('plan-result').hidden = true;
-  byId('plan-answer').setAttribute('aria-busy', 'false');
+  showAnswer(false);
+  byId('plan-figures').setAttribute('aria-busy', 'false');
 }
 
-function showFigures(answer, query, newest) {
+function showAnswer(shown) {
+  byId('plan-answer').hidden = !shown;
+  byId('plan-figures').querySelector('dl').hidden = !shown;
+}
+
+function showFigures(answer, newest) {
   byId('plan-error').hidden = true;
-  byId('plan-result').hidden = false;
-  byId('plan-answer').setAttribute('aria-busy', String(!newest));
-  byId('plan-answer').dataset.query = new URLSearchParams(query).toString();
+  showAnswer(true);
+  byId('plan-figures').setAttribute('aria-busy', String(!newest));
   setText(byId('plan-sigma'), answer.sigma_text);
   setText(byId('plan-epsilon'), answer.epsilon_text);
   setText(byId('delta-shown'), answer.delta_text);

@@ -72,7 +72,7 @@ try {
     await page.goto(`${address}#planner`);
     await page.waitForFunction(() => document.querySelector('#chart-attacker svg') && document.querySelector('#repeated tbody tr'));
     const compare = async () => {
-      await page.waitForFunction(() => document.querySelector('#plan-answer').getAttribute('aria-busy') === 'false');
+      await page.waitForFunction(() => document.querySelector('#plan-figures').getAttribute('aria-busy') === 'false');
       const value = (id) => page.locator(`#${id}`).inputValue();
       const [records, epsilon, delta, lot] = await Promise.all(['records', 'epsilon', 'delta', 'lot'].map(value));
       const steps = await text('#plan-steps');
@@ -221,6 +221,7 @@ try {
         for (const view of ['runs', 'planner', 'report']) {
           await page.goto(`${address}#${view}`);
           await page.waitForTimeout(view === 'planner' ? 400 : 1300);
+          if (view === 'report') await page.frameLocator('#report-frame').locator('h1').waitFor();
           const wide = await page.evaluate(() => document.documentElement.scrollWidth);
           assert(wide <= width, `${view} at ${width}: ${wide}`);
           const contrasts = await page.evaluate(lowContrasts);

@@ -168,7 +168,7 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
 /// Whether a process works on the run in this folder.
 ///
 /// The lock is tested with a shared lock that is released at once, so that the file must only be
-/// readable. A process that starts to work on the run in that moment tries again ([`LOCK_TRIES`]).
+/// readable. A process that starts to work on the run in that moment tries again.
 ///
 /// # Errors
 /// If the lock cannot be read, or is not a file.
