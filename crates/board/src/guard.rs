@@ -74,6 +74,7 @@ impl Guard {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::parse;
 
     #[test]
     fn tokens_are_random_and_compared_whole() {
@@ -85,6 +86,28 @@ mod tests {
             let mut other = a.digits().to_string().into_bytes();
             other[at] ^= 1;
             assert!(!a.is(std::str::from_utf8(&other).unwrap()));
+        }
+    }
+    #[test]
+    fn every_changed_bit_of_token_and_host_is_refused() {
+        let guard = Guard::new(Token("0123456789abcdef".repeat(2)), 8123);
+        let head =
+            "GET /0123456789abcdef0123456789abcdef/runs HTTP/1.1\r\nHost: 127.0.0.1:8123\r\n\r\n";
+        let admitted = |head: &[u8]| {
+            let request = parse(head).ok().flatten();
+            request.as_ref().and_then(|request| guard.admit(request).map(String::from))
+        };
+        assert_eq!(admitted(head.as_bytes()).as_deref(), Some("runs"));
+        let ranges = ["/0123456789abcdef0123456789abcdef/", "127.0.0.1:8123"].map(|part| {
+            let start = head.find(part).unwrap();
+            start..start + part.len()
+        });
+        for at in ranges.into_iter().flatten() {
+            for bit in 0..8 {
+                let mut changed = head.as_bytes().to_vec();
+                changed[at] ^= 1 << bit;
+                assert_eq!(admitted(&changed), None, "{}", String::from_utf8_lossy(&changed));
+            }
         }
     }
 }

@@ -103,7 +103,7 @@ pub(crate) fn read_request(stream: &mut TcpStream) -> Result<Request, Option<Res
 }
 
 /// Parses a head; `None` if it is not complete.
-fn parse(head: &[u8]) -> Result<Option<Request>, Response> {
+pub(crate) fn parse(head: &[u8]) -> Result<Option<Request>, Response> {
     let mut headers = [httparse::EMPTY_HEADER; MAX_HEADERS];
     let mut parsed = httparse::Request::new(&mut headers);
     match parsed.parse(head) {

@@ -317,8 +317,7 @@ impl Question {
         let mut text = format!(
             "# {} records, {} epochs. Set data.train to your file; keys that are left out have \
              their defaults.\n[data]\ntrain = \"TRAIN\"\n",
-            self.records,
-            short(self.epochs)
+            self.records, self.epochs
         );
         if self.unit.rows > 1 {
             let _ = writeln!(

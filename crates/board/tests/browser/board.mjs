@@ -4,7 +4,7 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
-import { mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { chromium } from 'playwright-core';
@@ -138,10 +138,32 @@ try {
     const first = await until('curve', markers);
     const words = await row.locator('td').nth(1).textContent();
     await until('longer curve', async () => (await markers()) >= first + 2, 90);
-    assert.notEqual(await row.locator('td').nth(1).textContent(), words);
+    await until('next step', async () => (await row.locator('td').nth(1).textContent()) !== words);
     await until('time left', async () => /left/.test(await row.locator('td').nth(1).textContent()));
     assert.equal(await page.locator('[data-title="Privacy cost"] svg polyline').count(), 1);
     assert.match(await row.locator('td').nth(2).textContent(), /^\d\.\d{3} of 3\.000 at δ/);
+  });
+
+  await check('texts of runs are shown as texts', async () => {
+    const name = '<img src=x onerror="document.title=1">';
+    const folder = join(place, name);
+    mkdirSync(folder);
+    writeFileSync(join(folder, '.lock'), '');
+    writeFileSync(join(folder, 'config.toml'), '[optimizer]\nname = "<script>alert(1)</script>"\n');
+    const entry = { step: 0, epsilon: 0, learning_rate: 0, figures: 'NON-PRIVATE', nll: 2, accuracy: null, bleu: null };
+    writeFileSync(join(folder, 'history.jsonl'), `${JSON.stringify(entry)}\n`);
+    writeFileSync(join(folder, 'samples.json'), JSON.stringify([{ source: '<b>a</b>', text: '<script>b</script>', references: [] }]));
+    const row = page.locator('#runs tbody tr', { hasText: '<img' });
+    await row.waitFor();
+    assert.equal(await row.locator('.chip').textContent(), 'damaged');
+    await row.locator('input').check();
+    const details = page.locator('.run-details', { hasText: '<img' });
+    await details.waitFor();
+    assert.match(await details.textContent(), /<b>a<\/b>.*<script>b<\/script>/s);
+    await until('mark', async () => (await page.locator('[data-title="NLL"] .badge').count()) === 1);
+    assert.equal(await page.locator('main img, main script, main b').count(), 0);
+    await row.locator('input').uncheck();
+    rmSync(folder, { recursive: true });
   });
 
   await check('a killed run is interrupted, a resumed one runs', async () => {

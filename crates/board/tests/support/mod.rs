@@ -8,6 +8,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A board that is served by a thread.
 pub(crate) struct Server {
@@ -44,6 +45,8 @@ impl Server {
     /// Sends bytes as they are.
     pub(crate) fn raw(&self, request: &[u8]) -> Answer {
         let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
+        // A board that does not answer fails the test.
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         // The board may close the connection before it has read everything.
         let _ = stream.write_all(request);
         let mut bytes = Vec::new();
