@@ -14,8 +14,8 @@ use std::path::PathBuf;
     and samples, also while a run trains. Planner: noise, ε and risk while you drag. Report: the \
     report of a finished run, and muffle verify at a click.\n\
     The address holds a random secret and is valid until the board ends (Ctrl-C). The board reads \
-    the folders of runs and writes nothing; it never reads private state, checkpoints or \
-    data.\n\
+    the folders of runs and writes nothing; it never reads private state or data, and checkpoints \
+    only to verify them.\n\
     From another machine: ssh -L 8123:127.0.0.1:8123 HOST, with --port 8123 there."
 )]
 pub(crate) struct Board {
