@@ -7,7 +7,7 @@ use std::process::Command;
 /// The allowed dependencies between our crates. Every crate must be listed.
 ///
 /// Name, dependencies, and further dependencies for tests; without the prefix `muffle-`.
-const GRAPH: [(&str, &str, &str); 17] = [
+const GRAPH: [(&str, &str, &str); 18] = [
     ("accounting", "", ""),
     ("tensor", "", ""),
     // Keys, samples and mechanisms. It holds no records: sums come in, noisy values come out.
@@ -34,7 +34,9 @@ const GRAPH: [(&str, &str, &str); 17] = [
         "accounting tensor noise protocol engine model cpu curator optim distributed data text audit",
         "",
     ),
-    ("cli", "muffle accounting tensor noise", "cpu engine model text"),
+    // It reads the folders of runs and asks the accountant.
+    ("board", "muffle accounting", ""),
+    ("cli", "board muffle accounting tensor noise", "cpu engine model text"),
     ("fuzz", "tensor noise muffle", ""),
     ("xtask", "", ""),
 ];

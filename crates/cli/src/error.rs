@@ -32,6 +32,9 @@ pub(crate) enum Error {
     /// No check of a claim failed, but evidence is missing.
     #[error("{0}")]
     Incomplete(String),
+    /// The board cannot start.
+    #[error(transparent)]
+    Board(#[from] board::Error),
     /// A run was asked to stop and can be resumed.
     #[error("stopped; resume with: {resume}")]
     Stopped {
@@ -91,6 +94,8 @@ impl Error {
         match self {
             Self::Refuted(_) => 1,
             Self::Usage(_) | Self::Line { .. } => 2,
+            Self::Board(board::Error::Randomness(_)) => FAULT,
+            Self::Board(_) => 2,
             Self::Incomplete(_) => 4,
             Self::Stopped { .. } => 130,
             Self::Library(error) => match error.category() {

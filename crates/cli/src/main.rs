@@ -4,6 +4,7 @@
 mod account;
 mod audit;
 mod bench;
+mod board;
 mod calibrate;
 mod compare;
 mod data_options;
@@ -78,6 +79,7 @@ enum Command {
     Generate(generate::Generate),
     Score(score::Score),
     Bench(bench::Bench),
+    Board(board::Board),
 }
 
 /// Runs the program. A panic is an internal fault and has its exit code.
@@ -123,6 +125,7 @@ fn run_command() -> ExitCode {
         Command::Generate(command) => command.run(),
         Command::Score(command) => command.run(),
         Command::Bench(command) => command.run(&ranks),
+        Command::Board(command) => command.run(),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -2,20 +2,12 @@
 
 use super::error::Error;
 use super::output::{Number, up};
-use accounting::tuning::{self, Repetition};
 use accounting::{Composition, Delta, Unit};
+use muffle::plan::repeated;
 use serde::Serialize;
 
-/// ε of several runs.
-pub(crate) struct Repeated {
-    runs: u64,
-    /// ε if all runs are released.
-    all: f64,
-    /// ε if only the best of a random number of runs with mean `runs` is released.
-    ///
-    /// The name is that of the number's distribution: the one with the smallest ε.
-    random: Option<(f64, &'static str)>,
-}
+/// ε of several runs, for printing.
+pub(crate) struct Repeated(repeated::Repeated);
 
 impl Repeated {
     /// Computes the cost of `runs` runs, each with the events of `run`.
@@ -28,17 +20,7 @@ impl Repeated {
         if runs == 0 {
             return Err(Error::usage("--runs must be at least 1"));
         }
-        let all = tuning::epsilon(run, unit, Repetition::Fixed(runs), delta)?.epsilon;
-        let mean = runs as f64;
-        let random =
-            [Repetition::Geometric(mean), Repetition::Logarithmic(mean), Repetition::Poisson(mean)]
-                .into_iter()
-                .filter_map(|distribution| {
-                    let epsilon = tuning::epsilon(run, unit, distribution, delta).ok()?.epsilon;
-                    Some((epsilon, distribution.name()))
-                })
-                .min_by(|a, b| a.0.total_cmp(&b.0));
-        Ok(Self { runs, all, random: random.filter(|_| runs > 1) })
+        Ok(Self(repeated::Repeated::new(run, unit, delta, runs)?))
     }
 
     pub(crate) const TITLE: &str = "Several runs on the same records: all released, or a random \
@@ -49,17 +31,18 @@ impl Repeated {
     /// The cells of a table row.
     pub(crate) fn cells(&self) -> Vec<String> {
         let random = self
+            .0
             .random
             .map_or(String::from("—"), |(epsilon, law)| format!("{} ({law})", up(epsilon, 4)));
-        vec![self.runs.to_string(), up(self.all, 4), random]
+        vec![self.0.runs.to_string(), up(self.0.all, 4), random]
     }
 
     pub(crate) fn output(&self) -> Output {
         Output {
-            runs: self.runs,
-            epsilon_all: self.all.into(),
-            epsilon_best_of_random: self.random.map(|(epsilon, _)| epsilon.into()),
-            law: self.random.map(|(_, law)| law),
+            runs: self.0.runs,
+            epsilon_all: self.0.all.into(),
+            epsilon_best_of_random: self.0.random.map(|(epsilon, _)| epsilon.into()),
+            law: self.0.random.map(|(_, law)| law),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `muffle verify`: verifies a privacy statement against its ledger and the files of its run.
 
 use super::error::Error;
-use super::output::{Number, print, print_json, up, up_e};
+use super::output::{Number, print, print_json};
 use clap::Args;
 use muffle::verify::signature::PublicKey;
 use muffle::verify::{Check, Conclusion, Unchecked, UncheckedReason, Verdict, verify_signed};
@@ -51,7 +51,7 @@ impl Verify {
         match verdict.conclusion() {
             Conclusion::Consistent => Ok(()),
             Conclusion::Incomplete => {
-                Err(Error::Incomplete(format!("evidence is missing: {}", missing_names(&verdict))))
+                Err(Error::Incomplete(format!("evidence is missing: {}", verdict.missing_names())))
             }
             Conclusion::Inconsistent => {
                 let failed = verdict.checks.iter().filter(|check| !check.passed).count();
@@ -62,11 +62,6 @@ impl Verify {
             }
         }
     }
-}
-
-/// The names of checks with missing evidence, separated by commas.
-fn missing_names(verdict: &Verdict) -> String {
-    verdict.missing().map(|missing| missing.name).collect::<Vec<_>>().join(", ")
 }
 
 /// The output of `--json`.
@@ -167,28 +162,6 @@ fn text(verdict: &Verdict) -> String {
         }
     }
     lines.push(String::new());
-    let qualification = match verdict.conclusion() {
-        Conclusion::Inconsistent => {
-            lines.push("Inconsistent. Do not rely on this statement.".into());
-            return lines.join("\n");
-        }
-        Conclusion::Incomplete => {
-            format!(" as far as the evidence goes ({} is missing)", missing_names(verdict))
-        }
-        Conclusion::Consistent => String::new(),
-    };
-    lines.push(match (&verdict.statement, verdict.price) {
-        (Some(statement), Some(price)) if statement.private => {
-            format!(
-                "Consistent{qualification}: ε = {} at δ = {} ({}).",
-                up(price.epsilon, 3),
-                up_e(price.delta),
-                price.unit
-            )
-        }
-        _ => {
-            format!("Consistent{qualification}: the statement says that the model is NOT PRIVATE.")
-        }
-    });
+    lines.push(verdict.sentence());
     lines.join("\n")
 }

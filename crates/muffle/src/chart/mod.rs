@@ -5,7 +5,7 @@ mod svg;
 mod terminal;
 
 pub(crate) use svg::escape;
-pub use svg::side_by_side;
+pub use svg::{side_by_side, style_sheet};
 
 use ruler::Ruler;
 use std::fmt::Write;
@@ -83,6 +83,9 @@ pub enum Line {
     Solid,
     /// Dashed.
     Dashed,
+    /// Steps: between two points, the value of the next one. Of an increasing upper bound, this is
+    /// an upper bound everywhere.
+    Steps,
 }
 
 /// A horizontal line across the chart, such as a budget.
@@ -122,6 +125,12 @@ impl Series {
     #[must_use]
     pub fn dashed(self) -> Self {
         Self { line: Line::Dashed, ..self }
+    }
+
+    /// Draws the value of the next point between two points.
+    #[must_use]
+    pub fn steps(self) -> Self {
+        Self { line: Line::Steps, ..self }
     }
 }
 

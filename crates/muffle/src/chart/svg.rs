@@ -11,11 +11,19 @@ use std::fmt::Write;
 impl Chart {
     /// Renders the chart as SVG. The result is deterministic.
     pub fn svg(&self) -> String {
+        self.element(&format!("<style>{}</style>\n", style_sheet()))
+    }
+
+    /// Renders the chart for a page that has the [`style_sheet`] of charts.
+    pub fn svg_without_style(&self) -> String {
+        self.element("")
+    }
+
+    fn element(&self, style: &str) -> String {
         let (content, height) = self.content();
         format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"muffle-plot\" viewBox=\"0 0 {WIDTH} \
-             {height}\" role=\"img\" {FONT}>\n<style>{}</style>\n{content}</svg>\n",
-            style()
+             {height}\" role=\"img\" {FONT}>\n{style}{content}</svg>\n"
         )
     }
 
@@ -151,7 +159,7 @@ pub fn side_by_side(title: &str, charts: &[Chart]) -> String {
          {height}\" role=\"img\" {FONT}>\n<style>{}</style>\n<title>{title}</title>\n\
          <rect class=\"paper\" fill=\"#fff\" width=\"{width}\" height=\"{height}\"/>\n\
          <text class=\"ink\" fill=\"{INK}\" x=\"12\" y=\"26\" {BOLD}>{title}</text>\n",
-        style()
+        style_sheet()
     );
     for (index, (content, height)) in contents.iter().enumerate() {
         let x = WIDTH * index as f64;
@@ -203,10 +211,10 @@ const COLOURS: [(&str, &str); 6] = [
     ("#4a4f57", "#b9c0cb"),
 ];
 
-/// The style sheet: colours by class, from the page's variables or the defaults.
+/// The style sheet of charts: colours by class, from the page's variables or the defaults.
 ///
 /// The colour attributes of elements are for viewers without support for variables.
-fn style() -> String {
+pub fn style_sheet() -> String {
     let mut text = String::from(
         ".muffle-plot{--p:var(--plot-paper,#fff);--i:var(--plot-ink,#1b1f24);\
          --s:var(--plot-soft,#565d67);--g:var(--plot-grid,#e2e4e8)}",
@@ -278,7 +286,7 @@ impl Curve<'_> {
     ) {
         let colour = self.colour();
         let path: Vec<String> =
-            self.points.iter().map(|p| format!("{:.1},{:.1}", px(p.x), py(p.y))).collect();
+            self.vertices().iter().map(|(x, y)| format!("{:.1},{:.1}", px(*x), py(*y))).collect();
         let _ =
             writeln!(body, "<polyline {colour} {}points=\"{}\"/>", self.stroke(), path.join(" "));
         let stride = if self.points.len() <= 20 { 1 } else { self.points.len().div_ceil(8) };
@@ -304,10 +312,22 @@ impl Curve<'_> {
         }
     }
 
+    /// The corners of the line: the points, and in steps also the corners between them.
+    fn vertices(&self) -> Vec<(f64, f64)> {
+        let mut corners: Vec<(f64, f64)> = Vec::with_capacity(2 * self.points.len());
+        for p in &self.points {
+            if let (Line::Steps, Some((x, _))) = (self.line, corners.last().copied()) {
+                corners.push((x, p.y));
+            }
+            corners.push((p.x, p.y));
+        }
+        corners
+    }
+
     /// The attributes of the line.
     fn stroke(&self) -> &'static str {
         match self.line {
-            Line::Solid => {
+            Line::Solid | Line::Steps => {
                 "fill=\"none\" stroke=\"currentColor\" stroke-width=\"2\" \
                  stroke-linejoin=\"round\" "
             }
@@ -410,6 +430,26 @@ mod tests {
             .and_then(|tail| tail.split("points=\"").nth(1))
             .and_then(|tail| tail.split('"').next());
         line.map_or(0, |points| points.split(' ').count())
+    }
+
+    #[test]
+    fn steps_have_the_next_value_between_two_points() {
+        let rising = chart(vec![series(&[(0.0, 0.0), (1.0, 4.0), (2.0, 5.0)]).steps()]);
+        assert_eq!(
+            rising.curves()[0].vertices(),
+            [(0.0, 0.0), (0.0, 4.0), (1.0, 4.0), (1.0, 5.0), (2.0, 5.0)]
+        );
+        // Markers stay at the points.
+        assert_eq!(rising.svg().matches("</title></path>").count(), 3);
+        assert_eq!(vertices(&rising.svg()), 5);
+    }
+
+    #[test]
+    fn the_style_can_be_left_to_the_page() {
+        let chart = chart(vec![series(&[(0.0, 1.0)])]);
+        let bare = chart.svg_without_style();
+        assert!(!bare.contains("<style") && well_formed(&bare).is_ok());
+        assert_eq!(chart.svg().replace(&format!("<style>{}</style>\n", style_sheet()), ""), bare);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Charts as text for a terminal.
 
-use super::{Chart, Curve};
+use super::{Chart, Curve, Line};
 use std::fmt::Write;
 
 /// Markers of the curves, in order.
@@ -30,7 +30,10 @@ impl Chart {
         for curve in &curves {
             for pair in curve.points.windows(2) {
                 let (from, to) = (column(pair[0].x), column(pair[1].x));
-                let (low, high) = (y.fraction(pair[0].y), y.fraction(pair[1].y));
+                let (mut low, high) = (y.fraction(pair[0].y), y.fraction(pair[1].y));
+                if curve.line == Line::Steps {
+                    low = high;
+                }
                 for step in 0..=to.saturating_sub(from) {
                     let fraction = step as f64 / to.saturating_sub(from).max(1) as f64;
                     grid[row(low + fraction * (high - low))][from + step] = '·';

@@ -5,6 +5,7 @@
 
 pub mod estimate;
 pub mod recommend;
+pub mod repeated;
 
 use crate::Error;
 use crate::config::{Auto, Config, PersonRows, ProtectedUnit};

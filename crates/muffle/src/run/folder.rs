@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 /// | file | content |
 /// |---|---|
 /// | `config.toml` | the complete configuration |
+/// | `plan.json` | steps, lot size, noise and promised ε, fixed before the first step |
 /// | `ledger.json` | all charges, as a hash chain; written before anything is computed |
 /// | `history.jsonl` | figures measured while the run trains |
 /// | `events.out.tfevents…` | the same for TensorBoard, if it is configured |
@@ -164,16 +165,48 @@ pub fn write(path: &Path, bytes: &[u8]) -> Result<(), Error> {
         .map_err(Error::io(path))
 }
 
-fn lock(path: &Path) -> Result<File, Error> {
-    let lock = path.join(".lock");
-    let file = disk::create_lock(&lock).map_err(Error::io(&lock))?;
-    match file.try_lock() {
-        Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => {
-            Err(Error::folder(path, "another process is working on this run"))
-        }
-        Err(TryLockError::Error(error)) => Err(Error::io(&lock)(error)),
+/// Whether a process works on the run in this folder.
+///
+/// The lock is tested with a shared lock that is released at once, so that the file must only be
+/// readable. A process that starts to work on the run in that moment tries again.
+///
+/// # Errors
+/// If the lock cannot be read, or is not a file.
+pub fn is_in_use(path: &Path) -> std::io::Result<bool> {
+    let lock = path.join(LOCK);
+    match fs::symlink_metadata(&lock) {
+        Ok(metadata) if metadata.is_file() => {}
+        Ok(_) => return Err(std::io::Error::other("expected a file")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
     }
+    match File::open(&lock)?.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// The file that a process locks while it works on the run.
+const LOCK: &str = ".lock";
+
+/// How often the lock is tried: [`is_in_use`] may hold it for an instant.
+const LOCK_TRIES: u32 = 5;
+
+/// The time between two tries.
+const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
+fn lock(path: &Path) -> Result<File, Error> {
+    let lock = path.join(LOCK);
+    let file = disk::create_lock(&lock).map_err(Error::io(&lock))?;
+    for _ in 0..LOCK_TRIES {
+        match file.try_lock() {
+            Ok(()) => return Ok(file),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_PAUSE),
+            Err(TryLockError::Error(error)) => return Err(Error::io(&lock)(error)),
+        }
+    }
+    Err(Error::folder(path, "another process is working on this run"))
 }
 
 #[cfg(test)]
@@ -203,6 +236,37 @@ mod tests {
         let empty = place.path().join("empty");
         fs::create_dir(&empty).unwrap();
         assert!(Folder::create(&empty).is_ok());
+    }
+
+    #[test]
+    fn a_locked_folder_is_in_use() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        assert!(!is_in_use(&path).unwrap());
+        let folder = Folder::create(&path).unwrap();
+        assert!(is_in_use(&path).unwrap());
+        drop(folder);
+        assert!(!is_in_use(&path).unwrap());
+        fs::remove_file(path.join(LOCK)).unwrap();
+        fs::create_dir(path.join(LOCK)).unwrap();
+        assert!(is_in_use(&path).is_err());
+    }
+
+    #[test]
+    fn a_test_of_the_lock_does_not_stop_a_run_from_starting() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("run");
+        drop(Folder::create(&path).unwrap());
+        fs::write(path.join("config.toml"), "").unwrap();
+        let tested = File::open(path.join(LOCK)).unwrap();
+        tested.lock_shared().unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(LOCK_PAUSE);
+                drop(tested);
+            });
+            assert!(Folder::open(&path).is_ok());
+        });
     }
 
     #[cfg(unix)]

@@ -12,6 +12,7 @@ pub mod dry;
 pub mod folder;
 pub mod history;
 pub mod outcome;
+pub mod plan_file;
 pub mod result;
 pub mod selection;
 pub mod session;
@@ -46,6 +47,7 @@ use crate::run::evaluation_data::{
 use crate::run::folder::Folder;
 use crate::run::history::HistoryEntry;
 use crate::run::ledger_file::LedgerFile;
+use crate::run::plan_file::RunPlan;
 pub use crate::run::progress::{Progress, RunObserver, RunStart, Silent};
 use crate::run::resume::{InterruptedRun, require_same_run};
 pub use crate::run::resume::{resume, resume_among};
@@ -123,6 +125,7 @@ pub fn train_among(
         let run = prepare(ranks, &config, Some(files.clone()), model, &labels, None, observer)?;
         folder.write(DATA_DIGEST, &data_digest)?;
         files.ledger.write()?;
+        RunPlan::from(run.session.plan()).write(&folder)?;
         // From here on there is a run in the folder.
         folder.write("config.toml", &config.print())?;
         Ok(run)

@@ -1,6 +1,7 @@
 //! The result of verifying a statement: checks that passed or failed, and what was not checked.
 
 use crate::Statement;
+use crate::report::digits::{up, up_e};
 use crate::run::chain::ChainError;
 use crate::verify::signature::SignatureError;
 use accounting::Guarantee;
@@ -87,6 +88,35 @@ impl Verdict {
     /// Checks that were not made because evidence is missing.
     pub fn missing(&self) -> impl Iterator<Item = &Unchecked> {
         self.unchecked.iter().filter(|unchecked| unchecked.reason == UncheckedReason::Missing)
+    }
+
+    /// The names of checks with missing evidence, separated by commas.
+    pub fn missing_names(&self) -> String {
+        self.missing().map(|missing| missing.name).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The conclusion in one sentence, with the guarantee that was found.
+    pub fn sentence(&self) -> String {
+        let qualification = match self.conclusion() {
+            Conclusion::Inconsistent => {
+                return "Inconsistent. Do not rely on this statement.".into();
+            }
+            Conclusion::Incomplete => {
+                format!(" as far as the evidence goes ({} is missing)", self.missing_names())
+            }
+            Conclusion::Consistent => String::new(),
+        };
+        match (&self.statement, self.price) {
+            (Some(statement), Some(price)) if statement.private => format!(
+                "Consistent{qualification}: ε = {} at δ = {} ({}).",
+                up(price.epsilon, 3),
+                up_e(price.delta),
+                price.unit
+            ),
+            _ => format!(
+                "Consistent{qualification}: the statement says that the model is NOT PRIVATE."
+            ),
+        }
     }
 
     /// Adds a check that was made.
