@@ -142,7 +142,7 @@ registry! {
     DpMacAdam(macadam::Config) = "dp-macadam" { learning_rate: Distance(0.5), clip: 1.0 }
     /// PRISM.
     DpPrism(Clipped<prism::Config>) = "dp-prism" {
-        learning_rate: Distance(0.8), clip: 1.0, needs_pairs: true
+        learning_rate: Distance(1.2), clip: 1.0, needs_pairs: true
     }
 }
 

@@ -22,9 +22,9 @@
 //! rewrites all of them can compute matching hashes. A signature ([`crate::verify::signature`])
 //! prevents that.
 
+use crate::run::date::{is_date, today};
 use crate::run::snapshot::hex;
 use accounting::{Composition, Event, Ledger};
-use chrono::NaiveDate;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -224,14 +224,6 @@ struct Versioned {
     version: u32,
 }
 
-/// The form of dates: year, month and day.
-const DATE: &str = "%Y-%m-%d";
-
-/// A date as text.
-fn date_text(date: NaiveDate) -> String {
-    date.format(DATE).to_string()
-}
-
 /// Draws 128 random bits from the operating system, as hexadecimal digits.
 ///
 /// # Errors
@@ -335,11 +327,8 @@ impl Chain {
         if self.sessions.iter().any(|known| known.id == id) {
             return Err(ChainError::DuplicateSession(id));
         }
-        let date = &entry.started;
-        let is_date =
-            NaiveDate::parse_from_str(date, DATE).is_ok_and(|day| date_text(day) == *date);
-        if !(is_date && date.len() == 10 && date.starts_with(|c: char| c.is_ascii_digit())) {
-            return Err(ChainError::Date { id, date: date.clone() });
+        if !is_date(&entry.started) {
+            return Err(ChainError::Date { id, date: entry.started.clone() });
         }
         self.extend(0, self.content_hasher().chain_update(&entry.id).chain_update(&entry.started));
         self.sessions.push(entry.clone());
@@ -354,9 +343,8 @@ impl Chain {
         if self.closing.is_some() {
             return Err(ChainError::Closed);
         }
-        let started = date_text(chrono::Utc::now().date_naive());
         let (charges, from) = (self.charges(), self.head());
-        let entry = SessionEntry { id: new_id()?, charges, from, started };
+        let entry = SessionEntry { id: new_id()?, charges, from, started: today() };
         self.push_session(&entry)
     }
 

@@ -21,6 +21,7 @@ pub mod tensorboard;
 
 pub use builder::SessionBuilder;
 
+mod date;
 pub(crate) mod disk;
 mod early_stop;
 mod evaluation_data;
