@@ -8,7 +8,6 @@ use accounting::{Accountant, Adjacency, Delta, Ledger, SamplingMethod, Unit};
 use engine::Isolation;
 use noise::GaussianKind;
 use std::fmt::Write;
-use std::sync::{Mutex, PoisonError};
 
 /// The share of false alarms for which the success of an attacker is stated.
 const FALSE_ALARMS: f64 = 0.01;
@@ -85,12 +84,24 @@ impl Statement {
     ///
     /// The rates are upper bounds on every test, and are rounded up.
     fn attack_in_words(&self, unit: Unit, delta: f64) -> Option<String> {
-        let at_most = |unit: Unit| {
-            Some(up(100.0 * found_at_most(&self.ledger, unit, Delta::new(delta).ok()?)?, 1))
+        let delta = Delta::new(delta).ok()?;
+        let cost = self.ledger.cost(unit).ok()?;
+        let curve = cost.trade_off(delta).ok();
+        let found = match &curve {
+            Some(curve) => curve.tpr(FALSE_ALARMS),
+            // Without a curve, (ε, δ) bounds every test: TPR ≤ e^ε FPR + δ.
+            None => {
+                let epsilon = cost.epsilon(Accountant::Best, delta).ok()?.epsilon;
+                (epsilon.exp() * FALSE_ALARMS + delta.get()).min(1.0)
+            }
         };
+        // Ten rows are ten steps between neighbours, each of which maps the rate of alarms on one
+        // side to the largest one on the other. A direct bound is lower, but can take half a minute.
+        let of_ten = curve.map(|curve| (0..10).fold(FALSE_ALARMS, |rate, _| curve.tpr(rate)));
+        let percent = |rate: f64| up(100.0 * rate, 1);
         let named = self.person_column.is_some();
         let (one, many) = if named { ("person", "persons") } else { ("record", "records") };
-        let (alarms, rate) = (100.0 * FALSE_ALARMS, at_most(unit)?);
+        let (alarms, rate) = (100.0 * FALSE_ALARMS, percent(found));
         let mut text = match unit.adjacency {
             Adjacency::AddRemove => format!(
                 "An attacker who knows everything else tests whether a {one} took part. A test that \
@@ -104,8 +115,8 @@ impl Statement {
                  for {alarms} %."
             ),
         };
-        if !named && let Some(rate) = at_most(Unit { rows: 10, ..unit }) {
-            let _ = write!(text, " Of persons with 10 rows, it finds at most {rate} %.");
+        if !named && let Some(rate) = of_ten {
+            let _ = write!(text, " Of persons with 10 rows, it finds at most {} %.", percent(rate));
         }
         Some(text)
     }
@@ -259,34 +270,6 @@ impl std::fmt::Display for RandomnessSource {
             }
         }
     }
-}
-
-/// The largest share that a test with [`FALSE_ALARMS`] finds; `None` if it cannot be computed.
-///
-/// The last results are kept, because several rows take a second, and a statement is rendered for
-/// several files.
-fn found_at_most(ledger: &Ledger, unit: Unit, delta: Delta) -> Option<f64> {
-    type Kept = (Ledger, Unit, f64, Option<f64>);
-    static KEPT: Mutex<Vec<Kept>> = Mutex::new(Vec::new());
-    let is_same = |kept: &&Kept| kept.0 == *ledger && kept.1 == unit && kept.2 == delta.get();
-    let lock = || KEPT.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(kept) = lock().iter().find(is_same) {
-        return kept.3;
-    }
-    let share = || -> Result<f64, accounting::Error> {
-        let cost = ledger.cost(unit)?;
-        // Without a curve, (ε, δ) bounds every test: TPR ≤ e^ε FPR + δ.
-        let bound = || Ok(cost.epsilon(Accountant::Best, delta)?.epsilon.exp() * FALSE_ALARMS);
-        match cost.trade_off(delta) {
-            Ok(curve) => Ok(curve.tpr(FALSE_ALARMS)),
-            Err(_) => bound().map(|share: f64| (share + delta.get()).min(1.0)),
-        }
-    };
-    let share = share().ok();
-    let mut kept = lock();
-    kept.truncate(3);
-    kept.insert(0, (ledger.clone(), unit, delta.get(), share));
-    share
 }
 
 /// ε of a person with `rows` rows, in words if it cannot be computed.
