@@ -12,8 +12,8 @@ use accounting::{
 use muffle::chart::{Axis, Chart, Mark, Series};
 use muffle::plan::recommend;
 use muffle::plan::repeated::Repeated;
-use muffle::report::Number;
 use muffle::report::digits::{short, up, up_e};
+use muffle::report::{Number, trade_off_chart};
 use serde::Serialize;
 use std::fmt::Write;
 use std::str::FromStr;
@@ -243,17 +243,7 @@ impl Question {
             .and_then(|events| Cost::new(&events, self.unit))
             .and_then(|cost| cost.trade_off(resolution?))
             .map_err(|error| error.to_string())?;
-        let rates = || (0..=60).map(|i| 10f64.powf(-4.0 + f64::from(i) / 15.0));
-        let chart = Chart {
-            title: "Membership tests".into(),
-            x: Axis::log("false-positive rate"),
-            y: Axis::log("true-positive rate"),
-            series: vec![
-                Series::new("at most", rates().map(|fpr| (fpr, curve.tpr(fpr))).collect()),
-                Series::new("guessing", rates().map(|fpr| (fpr, fpr)).collect()).dashed(),
-            ],
-            marks: Vec::new(),
-        };
+        let chart = trade_off_chart(&curve, self.unit.adjacency);
         let found = |fpr: f64| Found { fpr, tpr: curve.tpr(fpr) };
         let who = match (self.unit.adjacency, self.unit.rows) {
             (Adjacency::AddRemove, 1) => "members",

@@ -23,7 +23,7 @@ use crate::run::folder::Folder;
 use crate::run::history::{self, BestFigures, HistoryEntry};
 use crate::run::result::{self, Metrics, RunResult};
 use crate::run::snapshot;
-use accounting::{Accountant, Adjacency, Composition, Cost, Delta, SamplingMethod, Unit};
+use accounting::{Accountant, Adjacency, Composition, Cost, Delta, SamplingMethod, TradeOff, Unit};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -280,12 +280,12 @@ fn charts(
                 title: "Privacy cost".into(),
                 x: Axis::linear(format!("{charged} charged")),
                 y: Axis::from_zero("ε"),
-                series: vec![Series::new("spent", spent(statement, unit, delta)?)],
+                series: vec![Series::new("spent", spent(statement, unit, delta)?).steps()],
                 marks: vec![Mark { name: "promised".into(), y: promised }],
             },
             caption: format!(
-                "ε of the first {charged}, at δ = {}. Upper bounds are computed for some numbers \
-                 of {charged}; between them, ε may be above the line.",
+                "ε of the first {charged}, at δ = {}: an upper bound everywhere. Between two \
+                 computed numbers of {charged}, the line has the later, higher value.",
                 up_e(delta)
             ),
             marking: Marking::Public,
@@ -365,9 +365,14 @@ fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Cha
         Err(accounting::Error::Unsupported { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
+    Ok(Some(trade_off_chart(&curve, unit.adjacency)))
+}
+
+/// The chart of the true-positive rate that a test can have at each false-positive rate.
+pub fn trade_off_chart(curve: &TradeOff, adjacency: Adjacency) -> Chart {
     let rates = || (0..=60).map(|i| 10f64.powf(-4.0 + f64::from(i) / 15.0));
-    Ok(Some(Chart {
-        title: match unit.adjacency {
+    Chart {
+        title: match adjacency {
             Adjacency::AddRemove => "Membership tests".into(),
             Adjacency::ReplaceOne => "Tests of the content".into(),
         },
@@ -378,7 +383,7 @@ fn trade_off(statement: &Statement, unit: Unit, delta: f64) -> Result<Option<Cha
             Series::new("guessing", rates().map(|fpr| (fpr, fpr)).collect()).dashed(),
         ],
         marks: Vec::new(),
-    }))
+    }
 }
 
 fn samples(folder: &Folder, marking: Marking) -> Result<Vec<Sample>, Error> {
