@@ -122,11 +122,20 @@ fn a_run_its_model_and_its_statement_are_consistent() {
     let (_keep, out) = &*RUN;
     let verdict = holds(out);
     let names: Vec<&str> = verdict.checks.iter().map(|check| check.name).collect();
-    let of_run = ["plan", "statement", "ledger file", "result", "history", "checkpoints", "report"];
+    let of_run = [
+        "plan",
+        "plan file",
+        "statement",
+        "ledger file",
+        "result",
+        "history",
+        "checkpoints",
+        "report",
+    ];
     assert!(
         names.ends_with(&of_run)
             && verdict.conclusion() == Conclusion::Consistent
-            && names.len() == 18,
+            && names.len() == 19,
         "{names:?}"
     );
     // Properties that no file can show are always listed.
@@ -554,7 +563,8 @@ fn files_of_another_run_are_detected() {
         ("ledger.json", &["ledger file"]),
         ("result.json", &["result", "report"]),
         ("history.jsonl", &["result", "history", "report"]),
-        ("config.toml", &["plan", "statement", "result", "checkpoints", "report"]),
+        ("plan.json", &["plan file"]),
+        ("config.toml", &["plan", "plan file", "statement", "result", "checkpoints", "report"]),
         ("report.html", &["report"]),
         ("checkpoints/step-000000004/params.safetensors", &["checkpoints"]),
     ] {
@@ -589,6 +599,15 @@ fn every_changed_file_is_detected() {
     tampered("checkpoints/step-000000004/snapshot", &flipped, &["checkpoints"]);
     tampered("ledger.json", &replaced(",4]", ",3]"), &["ledger file"]);
     tampered("ledger.json", &replaced("{", ""), &["ledger file"]);
+    for (from, to) in [
+        ("\"promised_epsilon\":8.0", "\"promised_epsilon\":0.8"),
+        ("\"steps\":4", "\"steps\":40"),
+        ("\"charges\":4", "\"charges\":3"),
+        ("\"noise_multiplier\":", "\"noise_multiplier\":1"),
+        ("{", ""),
+    ] {
+        tampered("plan.json", &replaced(from, to), &["plan file"]);
+    }
     tampered("result.json", &replaced("\"private\":true", "\"private\":false"), &["result"]);
     tampered("result.json", &replaced("\"steps\":4", "\"steps\":5"), &["result"]);
     tampered("result.json", &replaced("\"model_step\":4", "\"model_step\":3"), &["result"]);
@@ -615,17 +634,17 @@ fn every_changed_file_is_detected() {
     tampered(
         "config.toml",
         &replaced("epsilon = 8.0", "epsilon = 9.0"),
-        &["plan", "statement", "checkpoints", "report"],
+        &["plan", "plan file", "statement", "checkpoints", "report"],
     );
     tampered(
         "config.toml",
         &replaced("adjacency = \"add-remove\"", "adjacency = \"replace-one\""),
-        &["plan", "statement", "checkpoints", "report"],
+        &["plan", "plan file", "statement", "checkpoints", "report"],
     );
     tampered(
         "config.toml",
         &replaced("steps = 4", "steps = 5"),
-        &["plan", "statement", "checkpoints", "report"],
+        &["plan", "plan file", "statement", "checkpoints", "report"],
     );
     tampered(
         "config.toml",
@@ -758,6 +777,7 @@ fn the_report_states_bounds() {
 fn missing_evidence_is_named() {
     for (file, expected) in [
         ("ledger.json", &["ledger file"][..]),
+        ("plan.json", &["plan file"]),
         ("result.json", &["result", "report"]),
         ("history.jsonl", &["history", "report"]),
         ("samples.json", &["report"]),
@@ -999,7 +1019,7 @@ fn verify_prints_text_json_and_exit_codes() {
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(
         (code, text.matches('✓').count(), text.matches('✗').count()),
-        (Some(0), 18, 0),
+        (Some(0), 19, 0),
         "{text}"
     );
     assert!(text.contains("\nConsistent: ε = 8.000 at δ = ") && output.stderr.is_empty(), "{text}");
@@ -1018,7 +1038,7 @@ fn verify_prints_text_json_and_exit_codes() {
     let object: Value = serde_json::from_slice(&program(&out, &["--json"]).1.stdout).unwrap();
     assert_eq!(
         (&object["consistent"], &object["complete"], object["checks"].as_array().unwrap().len()),
-        (&json!(true), &json!(true), 18)
+        (&json!(true), &json!(true), 19)
     );
     assert_eq!(
         (&object["run_id"], &object["sessions"], &object["ledger_head"]),
@@ -1061,7 +1081,7 @@ fn verify_prints_text_json_and_exit_codes() {
             && text.contains("\nInconsistent. Do not rely on this statement"),
         "{text}"
     );
-    assert!(String::from_utf8(output.stderr).unwrap().ends_with(" of 18 checks failed\n"));
+    assert!(String::from_utf8(output.stderr).unwrap().ends_with(" of 19 checks failed\n"));
     let help = Command::new(env!("CARGO_BIN_EXE_muffle"))
         .args(["verify", "--help"])
         .output()

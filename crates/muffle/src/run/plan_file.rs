@@ -46,6 +46,14 @@ impl From<&Plan> for RunPlan {
 }
 
 impl RunPlan {
+    /// Reads `plan.json`; `None` if there is none.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub(crate) fn read(folder: &Folder) -> Result<Option<Self>, Error> {
+        result::read(folder, FILE)
+    }
+
     /// Writes `plan.json`.
     pub(crate) fn write(&self, folder: &Folder) -> Result<(), Error> {
         result::write(folder, FILE, self)

@@ -227,7 +227,8 @@ pub fn samples(folder: &Folder) -> Result<Vec<GeneratedText>, Error> {
     Ok(read(folder, SAMPLES)?.unwrap_or_default())
 }
 
-fn read<T: DeserializeOwned>(folder: &Folder, name: &str) -> Result<Option<T>, Error> {
+/// Reads a document of a run; `None` if it is missing.
+pub(super) fn read<T: DeserializeOwned>(folder: &Folder, name: &str) -> Result<Option<T>, Error> {
     let Some(text) = folder.read(name)? else { return Ok(None) };
     serde_json::from_str(&text).map(Some).map_err(Error::json(&folder.join(name)))
 }

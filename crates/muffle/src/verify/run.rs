@@ -11,6 +11,7 @@ use crate::run::chain::{Chain, ChainError};
 use crate::run::folder::Folder;
 use crate::run::history::{self, BestFigures, HistoryEntry};
 use crate::run::ledger_file::{LEDGER, SealedMark};
+use crate::run::plan_file::RunPlan;
 use crate::run::result::{RESULT, RunResult, SAMPLES};
 use crate::run::selection::selected_step;
 use crate::run::snapshot::{self, Snapshot};
@@ -40,6 +41,11 @@ pub(super) fn check(verdict: &mut Verdict, folder: &Folder, statement: &Statemen
         Ok(config) => match recompute_plan(config, statement) {
             Ok(plan) => {
                 verdict.add("plan", check_plan(&plan, statement));
+                match RunPlan::read(folder) {
+                    Ok(Some(stated)) => verdict.add("plan file", check_plan_file(stated, &plan)),
+                    Ok(None) => verdict.add_missing("plan file", "plan.json is missing"),
+                    Err(error) => verdict.add("plan file", Err(error.into())),
+                }
                 verdict.add("statement", check_statement(config, plan, statement));
             }
             Err(failure) => {
@@ -130,9 +136,13 @@ fn placeholders(config: &Config, statement: &Statement) -> Result<Vec<Trainable>
     })
 }
 
+/// Whether two noise multipliers are the same up to the precision of a calibration.
+fn sigma_agrees(a: f64, b: f64) -> bool {
+    (a - b).abs() <= SIGMA_TOLERANCE * b
+}
+
 /// Checks that noise and steps are those of the plan, and that all charges are in it.
 fn check_plan(plan: &Plan, statement: &Statement) -> Finding {
-    let sigma_agrees = |a: f64, b: f64| (a - b).abs() <= SIGMA_TOLERANCE * b;
     if let Some(sigma) =
         statement.noise_multiplier.filter(|sigma| !sigma_agrees(*sigma, plan.sigma.gradient))
     {
@@ -176,6 +186,30 @@ fn check_plan(plan: &Plan, statement: &Statement) -> Finding {
         plan.steps,
         statement.lot_size.round()
     ))
+}
+
+/// Checks that `plan.json` has the numbers of the recomputed plan.
+///
+/// The board shows them for a run that is not finished.
+fn check_plan_file(stated: RunPlan, plan: &Plan) -> Finding {
+    let mut expected = RunPlan::from(plan);
+    if let (Some(a), Some(b)) = (stated.noise_multiplier, expected.noise_multiplier)
+        && sigma_agrees(a, b)
+    {
+        expected.noise_multiplier = stated.noise_multiplier;
+    }
+    if let (Some(a), Some(b)) = (stated.promised_epsilon, expected.promised_epsilon)
+        && close(a, b)
+    {
+        expected.promised_epsilon = stated.promised_epsilon;
+    }
+    if expected == stated {
+        return Ok("the numbers of the plan".into());
+    }
+    Err(Failure::new(format!(
+        "config.toml gives another {}",
+        differing_fields(&stated, &expected).join(", ")
+    )))
 }
 
 /// Checks that the statement is the one that follows from configuration and ledger.
