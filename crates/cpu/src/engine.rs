@@ -6,9 +6,10 @@ use crate::pass::Mode;
 use crate::probe_examples;
 use crate::rule::GradientForm;
 use engine::{CheckedQuery, Engine, Error, Example, Observed, Sum, SumPrecision, Weights};
+use model::Space;
 use model::op::Order;
 use model::{Activations, Graph};
-use protocol::{Blocks, Frame, Geometry, Params, Trainable};
+use protocol::{Blocks, Frame, Geometry, Params, Role, Trainable};
 use std::borrow::Cow;
 use tensor::Array;
 
@@ -77,6 +78,11 @@ impl Engine for Network {
         let describe = |(k, &param): (usize, &model::Param)| {
             let spec = self.graph.param(param);
             let tensor = Trainable::new(spec.name.clone(), spec.shape.clone(), self.role(k));
+            let labels = self.graph.shape(self.graph.logits()).space == Space::Parts;
+            let tensor = match tensor.role {
+                Role::Head if labels => tensor.predicting_labels(),
+                _ => tensor,
+            };
             let is_transposed = |form: &GradientForm| {
                 matches!(form, GradientForm::Outer { order: Order::InOut, .. })
             };

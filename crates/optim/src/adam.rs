@@ -45,8 +45,8 @@ keys! {
     pub struct AdamBcConfig {
         /// β₁ and β₂: decay of the averages of the gradient and of its square.
         pub betas: (f64, f64) = BETAS,
-        /// The least variance that is divided by.
-        pub variance_floor: f64 = 1e-8,
+        /// The least variance that is divided by; by default a quarter of the variance of the noise.
+        pub variance_floor: Auto<f64> = Auto::Auto,
         /// Decoupled weight decay; 0 by default.
         pub weight_decay: Auto<f64> = Auto::Auto,
     }
@@ -91,6 +91,9 @@ impl Hyperparameters for AdamBcConfig {
 /// Default β₁ and β₂.
 pub(crate) const BETAS: (f64, f64) = (0.9, 0.999);
 
+/// Default floor of the variance without noise, relative to the variance of the noise.
+const FLOOR: f64 = 0.25;
+
 /// Default ε.
 pub(crate) const EPSILON: f64 = 1e-8;
 
@@ -115,8 +118,8 @@ pub enum Denominator {
     },
     /// √max(v̂ − s², floor)
     Corrected {
-        /// The floor.
-        floor: f64,
+        /// The floor; by default s²/4, so that directions do not depend on the clip bound.
+        floor: Auto<f64>,
     },
 }
 
@@ -137,7 +140,7 @@ impl Rule {
             }
             Denominator::Corrected { floor } => {
                 let least = f64::from(f32::MIN_POSITIVE);
-                within("optimizer.variance_floor", floor, least, f64::INFINITY)?
+                within("optimizer.variance_floor", floor.or(1.0), least, f64::INFINITY)?
             }
         };
         Ok(())
@@ -198,7 +201,8 @@ impl Moments {
                     });
                 }
                 Denominator::Corrected { floor } => {
-                    let (noise, floor) = ((std * std) as f32, floor as f32);
+                    let (noise, floor) = ((std * std) as f32, floor.or(FLOOR * std * std) as f32);
+                    let floor = floor.max(f32::MIN_POSITIVE);
                     elementwise::update3(first, second, gradient, |m, v, g| {
                         moments(m, v, *g);
                         *g = c1 * *m / c2.mul_add(*v, -noise).max(floor).sqrt();
@@ -270,5 +274,32 @@ impl Descent for Adam {
 
     fn load(&mut self, state: State) -> Result<(), Refused> {
         self.moments.load(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With the default floor, gradients and noise of another scale have the same direction.
+    #[test]
+    fn corrected_directions_do_not_depend_on_the_clip_bound() {
+        let directions = |scale: f32, floor: Auto<f64>| {
+            let denominator = Denominator::Corrected { floor };
+            let rule = Rule { denominator, ..Rule::plain(BETAS, EPSILON) };
+            let shape = [Array::zeros([3])];
+            let mut moments = Moments::new(rule, shapes(shape.iter()));
+            // The second element is below the noise, so that the floor decides.
+            let mut gradient = Array::new([3], vec![3.0 * scale, 0.5 * scale, -scale]).unwrap();
+            moments.advance([(0, &mut gradient)].into_iter(), f64::from(scale), 1.0);
+            gradient.data().to_vec()
+        };
+        let expected = [3.0 / 8.0f32.sqrt(), 0.5 / 0.5, -1.0 / 0.5];
+        for scale in [1e-5, 1.0, 300.0] {
+            for (got, expected) in directions(scale, Auto::Auto).iter().zip(expected) {
+                assert!((got - expected).abs() < 1e-3, "{scale}: {got} and {expected}");
+            }
+        }
+        assert!(directions(300.0, Auto::Value(1e-8))[1] > 1e3);
     }
 }

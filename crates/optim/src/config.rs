@@ -4,7 +4,7 @@
 //! optimizers by name. This file has the keys that they share: step size and clip bound.
 
 use crate::auto::NumberOrName;
-use crate::registry::{Entry, Method};
+use crate::registry::{DefaultRate, Entry, Method};
 use crate::schedule::{Shape, WarmUp};
 use crate::{
     Auto, Descent, GradientNoise, HyFree, Key, Keys, Optimizer, Probes, Schedule, Search,
@@ -132,6 +132,25 @@ impl Setting<'_> {
         (1.0 - momentum) * self.lot_size / (self.sigma.gradient * clip)
     }
 
+    /// Returns the clip bound for models that predict labels; none for others.
+    ///
+    /// For inputs of a head whose root mean square is about 1, the gradient of the head has a norm
+    /// of √inputs times the error of the prediction, which is 1 at most for a class. This bound
+    /// clips errors above ½.
+    ///
+    /// # Why not less
+    /// Below all norms, every example has the same weight, however well it is predicted. The sum of
+    /// the gradients in the direction that all examples share is then proportional to the
+    /// difference between the numbers of examples of two classes. It does not vanish, and the model
+    /// predicts the larger class with growing certainty. If errors are clipped above ½, it vanishes:
+    /// for a class with a share s > ½, where s (1 − p) = (1 − s)/2, at the mean prediction
+    /// p = 1 − (1 − s)/(2s), and without clipping at s.
+    fn label_clip(&self) -> Option<f64> {
+        let mut heads = self.tensors.iter().filter(|tensor| tensor.predicts_labels);
+        let inputs = heads.find_map(Trainable::inputs)?;
+        Some(0.5 * (inputs as f64).sqrt())
+    }
+
     /// Returns the largest rate per unit of distance that the origin of the parameters allows.
     fn rate_limit(&self, entry: &Entry) -> f64 {
         match self.origin {
@@ -145,7 +164,7 @@ impl Setting<'_> {
             Origin::Pretrained => {
                 let rms = self.root_mean_square();
                 // Tests for the valid case: without matrices it is NaN, and there is no limit.
-                if rms > 0.0 { PRETRAINED * rms } else { f64::INFINITY }
+                if rms > 0.0 { PRETRAINED * entry.pretrained_limit * rms } else { f64::INFINITY }
             }
         }
     }
@@ -153,10 +172,9 @@ impl Setting<'_> {
     /// Returns the number of inputs of a weight, on average over the elements of all weights.
     fn mean_inputs(&self) -> f64 {
         let (mut inputs, mut elements) = (0.0, 0.0);
-        for tensor in self.tensors.iter().filter(|tensor| tensor.shape.len() > 1) {
-            let (first, rest) = (tensor.shape[0], tensor.shape[1..].iter().product::<usize>());
-            let size = (first * rest) as f64;
-            inputs += size * if tensor.transposed { first } else { rest } as f64;
+        for (tensor, count) in self.tensors.iter().filter_map(|t| Some((t, t.inputs()?))) {
+            let size = tensor.shape.iter().product::<usize>() as f64;
+            inputs += size * count as f64;
             elements += size;
         }
         inputs / elements
@@ -250,9 +268,22 @@ impl OptimizerConfig {
         self.learning_rate == Auto::Value(LearningRate::HyFree)
     }
 
-    /// Returns the clip bound of each block.
+    /// Returns the clip bound of each block: the given one, or the default of the method.
+    ///
+    /// For models that predict labels, some methods have [another default](Entry::label_clip).
     pub fn clip(&self) -> f64 {
-        self.method.hyperparameters().clip().or(self.entry().clip)
+        self.given_clip().or(self.entry().clip)
+    }
+
+    /// Returns the clip bound, if it is given.
+    pub fn given_clip(&self) -> Auto<f64> {
+        self.method.hyperparameters().clip()
+    }
+
+    /// Returns the clip bound of each block for a model.
+    pub fn clip_for(&self, setting: &Setting<'_>) -> f64 {
+        let for_labels = if self.entry().label_clip { setting.label_clip() } else { None };
+        self.given_clip().or_else(|| for_labels.unwrap_or(self.entry().clip))
     }
 
     /// Builds the optimizer.
@@ -261,7 +292,7 @@ impl OptimizerConfig {
     /// If a hyperparameter is out of range, or the model does not fit the method.
     pub fn build(&self, setting: &Setting<'_>) -> Result<Optimizer, Refused> {
         let bound = Bound {
-            clip: Positive::new("optimizer.clip", self.clip())?,
+            clip: Positive::new("optimizer.clip", self.clip_for(setting))?,
             sigma: Positive::new("the noise multiplier", setting.sigma.gradient)?,
         };
         // Automatic clipping is part of HyFreeDP.
@@ -313,9 +344,17 @@ impl OptimizerConfig {
     /// Returns the default learning rate of the method for a run.
     fn default_rate(&self, setting: &Setting<'_>) -> Result<f64, Refused> {
         let sum = self.schedule(setting.steps, 1.0)?.sum();
-        let scale = self.method.hyperparameters().rate_scale(self.clip(), setting);
+        let clip = self.clip_for(setting);
+        let scale = self.method.hyperparameters().rate_scale(clip, setting);
         let limit = setting.rate_limit(self.entry());
-        Ok(self.entry().learning_rate.peak(sum, limit, scale))
+        let rate = match self.entry().learning_rate {
+            // Gradients at the bound move parameters as far as with the default bound.
+            DefaultRate::Fixed(rate) if self.is_private() => {
+                DefaultRate::Fixed(rate * (self.entry().clip / clip))
+            }
+            rate => rate,
+        };
+        Ok(rate.peak(sum, limit, scale))
     }
 
     /// Returns the schedule of a run with this peak.
@@ -375,13 +414,18 @@ keys! {
         pub clip: Auto<f64> = Auto::Auto,
         /// The clipping rule: flat or automatic; flat by default, and automatic with HyFreeDP.
         pub clipping: Auto<ClippingRule> = Auto::Auto,
-        /// γ of automatic clipping.
-        pub automatic_gamma: f64 = DEFAULT_GAMMA,
+        /// γ of automatic clipping; by default 0.01, and 0.3 C for models that predict labels.
+        pub automatic_gamma: Auto<f64> = Auto::Auto,
     }
 }
 
 /// γ of automatic clipping by default.
 const DEFAULT_GAMMA: f64 = 0.01;
+
+/// γ of automatic clipping for models that predict labels, relative to the clip bound.
+///
+/// With a small γ every example has the same weight: see [`Setting::label_clip`].
+const LABEL_GAMMA: f64 = 0.3;
 
 /// A clipping rule by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -421,7 +465,13 @@ impl<H: Hyperparameters> Hyperparameters for Clipped<H> {
         let clipping = match self.clip.clipping.or(default) {
             ClippingRule::Flat => Clipping::Cut,
             ClippingRule::Automatic => Clipping::Automatic {
-                gamma: Positive::new("optimizer.automatic_gamma", self.clip.automatic_gamma)?,
+                gamma: Positive::new(
+                    "optimizer.automatic_gamma",
+                    self.clip.automatic_gamma.or(match setting.label_clip() {
+                        Some(_) => LABEL_GAMMA * noise.bound.clip.get(),
+                        None => DEFAULT_GAMMA,
+                    }),
+                )?,
             },
         };
         self.own.build(GradientNoise { clipping, ..noise }, setting)
@@ -432,6 +482,43 @@ impl<H: Hyperparameters> Hyperparameters for Clipped<H> {
 mod tests {
     use super::*;
     use protocol::Role;
+
+    /// The setting of a run on one new weight.
+    fn on<T>(tensor: Trainable, ask: impl Fn(&Setting<'_>) -> T) -> T {
+        let params = Params::new(vec![Array::zeros(tensor.shape.clone())]);
+        ask(&Setting {
+            tensors: &[tensor],
+            params: &params,
+            lot_size: 4096.0,
+            steps: 60,
+            sigma: Multipliers { gradient: 1.845, probe: 1.845 },
+            origin: Origin::New,
+            seed: 0,
+        })
+    }
+
+    /// Where a model predicts labels, methods with one block clip at half of √inputs of the head.
+    #[test]
+    fn labels_have_a_clip_bound_of_their_own() {
+        let clip = |keys: &str, labels: bool| {
+            let config: OptimizerConfig = toml::from_str(keys).unwrap();
+            let head = Trainable::new("head", [2, 64], Role::Head);
+            let head = if labels { head.predicting_labels() } else { head };
+            on(head, |setting| {
+                let rate = config.default_rate(setting).unwrap();
+                (config.clip_for(setting), rate)
+            })
+        };
+        for name in ["dp-sgd", "dp-adam", "dp-adamw", "dp-adam-bc"] {
+            let named = |more: &str, labels| clip(&format!("name = {name:?}\n{more}"), labels);
+            assert_eq!((named("", true).0, named("", false).0), (4.0, 0.1), "{name}");
+            assert_eq!(named("clip = 0.7", true).0, 0.7, "{name}");
+        }
+        assert_eq!(clip("name = \"dp-macadam\"", true).0, 1.0);
+        // Steps proportional to the gradient have the same length at the bound.
+        let sgd = |more: &str| clip(&format!("name = \"dp-sgd\"\n{more}"), true).1;
+        assert!((sgd("") * 4.0 - 0.6).abs() < 1e-12 && (sgd("clip = 0.1") - 6.0).abs() < 1e-12);
+    }
 
     /// Wide inputs and many steps limit the rate of new parameters; for methods without noise
     /// nothing does.

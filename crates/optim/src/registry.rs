@@ -22,6 +22,12 @@ pub struct Entry {
     pub learning_rate: DefaultRate,
     /// The default clip bound.
     pub clip: f64,
+    /// Whether the default clip bound follows from the head, if a model predicts labels.
+    ///
+    /// For methods that clip all tensors together.
+    pub label_clip: bool,
+    /// A factor of the largest default rate of pretrained parameters.
+    pub pretrained_limit: f64,
     /// Creates the method with the defaults of its hyperparameters.
     pub defaults: fn() -> Method,
 }
@@ -112,6 +118,8 @@ const DEFAULT_ROW: Entry = Entry {
     needs_pairs: false,
     learning_rate: Fixed(1e-3),
     clip: 1.0,
+    label_clip: false,
+    pretrained_limit: 1.0,
     defaults: || Method::Sgd(Default::default()),
 };
 
@@ -125,17 +133,23 @@ registry! {
     /// Muon without privacy.
     Muon(muon::Config) = "muon" { private: false, learning_rate: Distance(0.3), clip: 0.1 }
     /// DP-SGD.
-    DpSgd(Clipped<sgd::Config>) = "dp-sgd" { learning_rate: Fixed(6.0), clip: 0.1 }
+    DpSgd(Clipped<sgd::Config>) = "dp-sgd" { learning_rate: Fixed(6.0), clip: 0.1, label_clip: true }
     /// DP-Adam.
-    DpAdam(Clipped<AdamConfig>) = "dp-adam" { learning_rate: Distance(0.8), clip: 0.1 }
+    DpAdam(Clipped<AdamConfig>) = "dp-adam" { learning_rate: Distance(0.8), clip: 0.1, label_clip: true }
     /// DP-AdamW.
-    DpAdamW(Clipped<AdamWConfig>) = "dp-adamw" { learning_rate: Distance(0.8), clip: 0.1 }
+    DpAdamW(Clipped<AdamWConfig>) = "dp-adamw" { learning_rate: Distance(0.8), clip: 0.1, label_clip: true }
     /// DP-AdamBC.
-    DpAdamBc(Clipped<AdamBcConfig>) = "dp-adam-bc" { learning_rate: Distance(0.65), clip: 0.1 }
+    DpAdamBc(Clipped<AdamBcConfig>) = "dp-adam-bc" {
+        learning_rate: Distance(0.65), clip: 0.1, label_clip: true, pretrained_limit: 0.5
+    }
     /// DP-Muon.
-    DpMuon(Clipped<muon::Config>) = "dp-muon" { learning_rate: Distance(1.25), clip: 0.1 }
+    DpMuon(Clipped<muon::Config>) = "dp-muon" {
+        learning_rate: Distance(1.25), clip: 0.1, pretrained_limit: 0.65
+    }
     /// DP-MuonBC.
-    DpMuonBc(Clipped<muon::CorrectedConfig>) = "dp-muon-bc" { learning_rate: Distance(1.25), clip: 0.1 }
+    DpMuonBc(Clipped<muon::CorrectedConfig>) = "dp-muon-bc" {
+        learning_rate: Distance(1.25), clip: 0.1, pretrained_limit: 0.65
+    }
     /// AdaCliP.
     DpAdaClip(adaclip::Config) = "dp-adaclip" { learning_rate: Fixed(10.0), clip: 0.1 }
     /// DP-MacAdam.

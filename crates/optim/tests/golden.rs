@@ -103,7 +103,7 @@ impl Case {
 
     fn adam(&self) -> adam::Rule {
         let denominator = match self.all["config"].get("floor") {
-            Some(floor) => Denominator::Corrected { floor: floor.as_f64().unwrap() },
+            Some(floor) => Denominator::Corrected { floor: Auto::Value(floor.as_f64().unwrap()) },
             None => Denominator::Plain { epsilon: self.number("eps") },
         };
         adam::Rule {

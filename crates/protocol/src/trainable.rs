@@ -11,6 +11,8 @@ pub struct Trainable {
     pub role: Role,
     /// Whether a weight is stored as inputs × outputs, as in GPT-2, and not as outputs × inputs.
     pub transposed: bool,
+    /// Whether the outputs are predictions of an example's label or number, and not of tokens.
+    pub predicts_labels: bool,
 }
 
 impl Trainable {
@@ -23,13 +25,41 @@ impl Trainable {
     /// assert!(!weight.transposed && weight.transposed().transposed);
     /// ```
     pub fn new(name: impl Into<String>, shape: impl Into<Vec<usize>>, role: Role) -> Self {
-        Self { name: name.into(), shape: shape.into(), role, transposed: false }
+        Self {
+            name: name.into(),
+            shape: shape.into(),
+            role,
+            transposed: false,
+            predicts_labels: false,
+        }
     }
 
     /// Declares that the weight is stored as inputs × outputs.
     #[must_use]
     pub fn transposed(self) -> Self {
         Self { transposed: true, ..self }
+    }
+
+    /// Declares that the outputs are predictions of an example's label or number.
+    #[must_use]
+    pub fn predicting_labels(self) -> Self {
+        Self { predicts_labels: true, ..self }
+    }
+
+    /// Returns the number of inputs of a weight; `None` for a tensor of one dimension.
+    ///
+    /// ```
+    /// use protocol::{Role, Trainable};
+    ///
+    /// let kernel = Trainable::new("conv.weight", [16, 3, 5, 5], Role::Hidden);
+    /// assert_eq!(kernel.inputs(), Some(75));
+    /// ```
+    pub fn inputs(&self) -> Option<usize> {
+        match &self.shape[..] {
+            [] | [_] => None,
+            [first, ..] if self.transposed => Some(*first),
+            [_, rest @ ..] => Some(rest.iter().product()),
+        }
     }
 }
 

@@ -15,7 +15,7 @@ pub use statement::Statement;
 
 use crate::Error;
 use crate::chart::{Axis, Chart, Mark, Series};
-use crate::config::{Config, Publicity};
+use crate::config::{Auto, Config, Publicity};
 use crate::evaluate::GeneratedText;
 use crate::report::digits::{short, up, up_e};
 use crate::report::page::{Figure, Headline, Page, Panel, Sample, Section};
@@ -409,7 +409,14 @@ fn sections(
     ];
     if let Some(sigma) = statement.noise_multiplier {
         privacy.push(row("noise multiplier σ", short(sigma)));
-        privacy.push(row("clip bound of each block", short(config.optimizer.clip())));
+        let clip = short(config.optimizer.clip());
+        let clip = match config.optimizer.given_clip() {
+            Auto::Auto if config.optimizer.entry().label_clip => {
+                format!("{clip}; for labels ½ √(inputs of the head)")
+            }
+            _ => clip,
+        };
+        privacy.push(row("clip bound of each block", clip));
         privacy.push(row(
             "accountant",
             statement.accountant.map_or_else(String::new, |accountant| accountant.to_string()),
