@@ -1,18 +1,20 @@
 //! Checks of the project: `cargo xtask check` runs all of them.
 
 mod spdx;
+mod stubs;
 mod supply;
 mod tidy;
 
 use std::process::{Command, ExitCode};
 
 const USAGE: &str =
-    "usage: cargo xtask check [--skip-tests] | cargo xtask tidy | cargo xtask supply
+    "usage: cargo xtask check [--skip-tests] | cargo xtask tidy | cargo xtask supply | cargo xtask stubs
 
-check   format, lints, documentation, tests, supply and tidy; stops at the first failure
+check   format, lints, documentation, tests, stubs, supply and tidy; stops at the first failure
 tidy    checks without another tool: crate graph, file lengths, links, stubs, inventory of `unsafe`
 supply  third-party dependencies: sources, licences, build scripts, versions, number; \
-cargo-deny if it is installed";
+cargo-deny if it is installed
+stubs   writes the types of the Python module";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
         ["check", "--skip-tests"] => check(false),
         ["tidy"] => tidy::run(),
         ["supply"] => supply::run(),
+        ["stubs"] => stubs::run(stubs::Mode::Write),
         _ => Err(USAGE.to_owned()),
     };
     match result {
@@ -49,6 +52,8 @@ fn check(tests: bool) -> Result<(), String> {
     if tests {
         cargo("tests", &["test", "--locked", "--workspace"], &[])?;
     }
+    eprintln!("xtask: stubs");
+    stubs::run(stubs::Mode::Check)?;
     eprintln!("xtask: supply");
     supply::run()?;
     eprintln!("xtask: tidy");

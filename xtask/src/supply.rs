@@ -21,7 +21,7 @@ const MAX_CRATES: usize = 235;
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
 
 /// Allowed procedural macros: like build scripts, they run at build time.
-const PROC_MACROS: [&str; 22] = [
+const PROC_MACROS: [&str; 24] = [
     "bytemuck_derive",
     "clap_derive",
     "const-random-macro",
@@ -36,7 +36,9 @@ const PROC_MACROS: [&str; 22] = [
     "monostate-impl",
     "paste",
     "pastey",
+    "pyo3-macros",
     "rustversion",
+    "scroll_derive",
     "seq-macro",
     "serde_derive",
     "thiserror-impl",

@@ -7,7 +7,7 @@ use std::process::Command;
 /// The allowed dependencies between our crates. Every crate must be listed.
 ///
 /// Name, dependencies, and further dependencies for tests; without the prefix `muffle-`.
-const GRAPH: [(&str, &str, &str); 18] = [
+const GRAPH: [(&str, &str, &str); 19] = [
     ("accounting", "", ""),
     ("tensor", "", ""),
     // Keys, samples and mechanisms. It holds no records: sums come in, noisy values come out.
@@ -37,6 +37,8 @@ const GRAPH: [(&str, &str, &str); 18] = [
     // It reads the folders of runs and asks the accountant.
     ("board", "muffle accounting", ""),
     ("cli", "board muffle accounting tensor noise", "cpu engine model text"),
+    // It converts arguments and results, and computes nothing.
+    ("python", "muffle accounting curator engine optim protocol tensor", ""),
     ("fuzz", "tensor noise muffle", ""),
     ("xtask", "", ""),
 ];

@@ -13,6 +13,9 @@ pub enum Error {
         /// The value given.
         got: String,
     },
+    /// An argument is missing.
+    #[error("give {0}")]
+    Missing(&'static str),
     /// The accountant has no valid bound for this event.
     #[error("the {accountant} accountant does not support {event}")]
     Unsupported {

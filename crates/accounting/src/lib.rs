@@ -14,6 +14,7 @@
 //! | to find | look in |
 //! |---|---|
 //! | how lots are drawn | [`sampling`] |
+//! | a run of equal steps, from sizes and rates | [`shape`] |
 //! | accesses to data: sampling and releases | [`event`] |
 //! | the dominating pair of each event, with proofs | `pair` (private) |
 //! | ε and δ | [`cost`], by `rdp` or `pld` (private) |
@@ -40,6 +41,7 @@ mod pair;
 mod pld;
 mod rdp;
 pub mod sampling;
+pub mod shape;
 mod special;
 pub mod tuning;
 
@@ -50,3 +52,4 @@ pub use event::{Adjacency, Composition, Event, Release};
 pub use ledger::{Budget, Ledger};
 pub use number::{Delta, Epsilon, SamplingRate, Sigma};
 pub use sampling::{Sampling, SamplingMethod};
+pub use shape::RunShape;

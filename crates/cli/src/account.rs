@@ -4,7 +4,7 @@ use super::error::Error;
 use super::number::{count, real};
 use super::output::{Number, fields, print, print_json, short, table, up, warn};
 use super::repeat::{self, Repeated};
-use super::run::{NO_DELTA, PricedRun, RunArgs};
+use super::run::{PricedRun, RunArgs};
 use accounting::{
     Accountant, Composition, Cost, Delta, Epsilon, Event, Guarantee, Sampling, SamplingRate, Sigma,
     Unit,
@@ -110,7 +110,7 @@ impl Account {
         let guarantee = match (self.delta, self.epsilon) {
             (Some(delta), _) => cost.epsilon(accountant, Delta::new(delta)?)?,
             (None, Some(epsilon)) => cost.delta(accountant, Epsilon::new(epsilon)?)?,
-            (None, None) => return Err(Error::usage(NO_DELTA)),
+            (None, None) => return Err(Error::usage("give --delta or --epsilon")),
         };
         self.run.print_warnings(Delta::new(guarantee.delta).ok());
         let per_block =

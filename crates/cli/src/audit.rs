@@ -200,29 +200,11 @@ impl Audit {
         }
     }
 
-    /// The folder of an audit that trains: in the folder of the run, if one is audited.
+    /// The folder of an audit that trains.
     fn folder(&self, config: &Config) -> Result<AuditFolder, Error> {
-        let run = self.config.as_deref().filter(|path| path.is_dir());
-        match (run, &self.folder) {
-            (Some(run), None) => {
-                // Costs are added up for the same data and the same unit only.
-                if Config::read(&run.join("config.toml"))?.data != config.data {
-                    return Err(Error::usage(format!(
-                        "[data]: expected the section of the run in {}, got another; audit a \
-                         RUN.toml instead",
-                        run.display()
-                    )));
-                }
-                Ok(AuditFolder::within(run)?)
-            }
-            (Some(run), Some(_)) => Err(Error::usage(format!(
-                "--folder: expected none, because the audits of a run are in its folder \
-                 ({}/audits), where their costs are added up",
-                run.display()
-            ))),
-            (None, Some(path)) => Ok(AuditFolder::create(path)?),
-            (None, None) => Ok(AuditFolder::create(&unused_path("muffle-audit"))?),
-        }
+        let audited = self.config.as_deref().unwrap_or(Path::new(""));
+        let default = || unused_path("muffle-audit");
+        Ok(AuditFolder::choose(audited, self.folder.as_deref(), config, default)?)
     }
 
     /// The result as a table.

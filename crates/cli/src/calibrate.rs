@@ -5,7 +5,7 @@ use super::number::{count, real};
 use super::output::{fields, print, print_json, short, up};
 use super::run::{PricedRun, RunArgs};
 use accounting::calibrate::{self, Target};
-use accounting::{Delta, Epsilon, Guarantee, SamplingMethod, Sigma};
+use accounting::{Delta, Epsilon, Guarantee, Sigma};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
@@ -100,27 +100,10 @@ impl Calibrate {
             }
             Find::LotSize => {
                 let sigma = self.sigma()?;
-                let n = self
-                    .run
-                    .dataset_size
-                    .ok_or_else(|| Error::usage("--find lot-size needs --dataset-size"))?;
-                let with_lot = |lot: u64| RunArgs {
-                    lot_size: Some(lot),
-                    sampling_rate: None,
-                    ..self.run.clone()
-                };
-                with_lot(1).steps()?;
-                if self.run.sampling == SamplingMethod::Full {
-                    return Err(Error::usage("full batches have no lot size"));
-                }
-                let most = self.most.unwrap_or(n).min(n);
-                let events = |lot: u64| {
-                    let run = with_lot(lot);
-                    run.events(sigma, run.steps().unwrap_or(u64::MAX))
-                };
-                let (lot, price) = calibrate::lot_size(target, most, events)?;
-                let run = with_lot(lot);
-                Self { run: run.clone(), ..self }.print(sigma, run.steps()?, &price, Some(lot))
+                let (run, price) = self.run.shape().with_largest_lot(target, sigma, self.most)?;
+                let (lot_size, steps) = (run.lot_size, run.steps()?);
+                let run = RunArgs { lot_size, sampling_rate: None, ..self.run.clone() };
+                Self { run, ..self }.print(sigma, steps, &price, lot_size)
             }
         }
     }

@@ -54,7 +54,6 @@ macro_rules! from_library_errors {
     };
 }
 from_library_errors!(
-    accounting::Error,
     engine::Error,
     model::Error,
     noise::Error,
@@ -63,6 +62,29 @@ from_library_errors!(
     text::Error,
     rayon::ThreadPoolBuildError
 );
+
+impl From<accounting::Error> for Error {
+    /// Missing arguments are named as options: `--lot-size`.
+    fn from(error: accounting::Error) -> Self {
+        match error {
+            accounting::Error::Missing(names) => {
+                let is_name = |word: &str| {
+                    ["delta", "dataset_size", "lot_size", "sampling_rate", "steps", "epochs"]
+                        .contains(&word.trim_end_matches(','))
+                };
+                let word = |word: &str| match is_name(word) {
+                    true => format!("--{}", word.replace('_', "-")),
+                    false => word.into(),
+                };
+                Self::Usage(format!(
+                    "give {}",
+                    names.split(' ').map(word).collect::<Vec<_>>().join(" ")
+                ))
+            }
+            other => Self::Library(other.into()),
+        }
+    }
+}
 
 impl Error {
     /// Makes an error about missing, invalid or contradictory arguments.

@@ -6,8 +6,8 @@ use super::output::{note, print, print_json};
 use clap::Args;
 use muffle::LoadedModel;
 use muffle::data::Template;
-use muffle::text::generate::{GenerateOptions, Search, Stopping, generate};
-use muffle::text::{Error as TextError, SpecialTokens};
+use muffle::generate::{TextOptions, generate};
+use muffle::text::generate::{Search, Stopping};
 use serde::Serialize;
 
 /// Generate texts
@@ -101,62 +101,18 @@ impl Generate {
         if let Some(template) = &self.template {
             model.set_template(template)?;
         }
-        let Some(tokenizer) = &model.tokenizer else {
-            return Err(Error::usage("expected a model of texts, got one without a tokenizer"));
-        };
-        let encode = |text: &String| {
-            let tokens = tokenizer.encode(text, SpecialTokens::Add)?;
-            if tokens.is_empty() {
-                Err(Error::usage("--prompt: expected at least 1 token, got 0"))
-            } else {
-                Ok(tokens)
-            }
-        };
-        let preparation = model.prompt_preparation(self.max_new_tokens as usize);
-        let mut prompts = self.prompt.iter().map(encode).collect::<Result<Vec<_>, _>>()?;
-        for source in &self.source {
-            prompts.push(preparation.prompt(source)?);
-        }
-        let options = GenerateOptions {
+        let options = TextOptions {
             max_new_tokens: self.max_new_tokens as usize,
             min_new_tokens: self.min_new_tokens as usize,
-            stop: model.stop_tokens(),
-            banned: if self.one_line { tokenizer.tokens_with_newline() } else { Vec::new() },
+            one_line: self.one_line,
             search: self.search(),
-            ..GenerateOptions::default()
         };
-        let mut network = model.network.new_instance();
-        let mut decoder = network.decoder(&model.params)?;
-        let texts = generate(
-            &mut *decoder,
-            &prompts.iter().map(Vec::as_slice).collect::<Vec<_>>(),
-            &options,
-        )?;
-        let decode = |tokens: &[u32]| tokenizer.decode(tokens);
-        let target = |tokens: &[u32]| Ok(model.generated_target(&decode(tokens)?).to_string());
+        let texts = generate(&model, &self.prompt, &self.source, &options)?;
         if self.json {
-            let outputs = texts
-                .iter()
-                .enumerate()
-                .map(|(index, tokens)| match index < self.prompt.len() {
-                    true => decode(tokens),
-                    false => target(tokens),
-                })
-                .collect::<Result<Vec<_>, TextError>>()?;
-            let tokens = texts.iter().map(Vec::len).collect();
+            let (outputs, tokens) = texts.into_iter().map(|text| (text.text, text.tokens)).unzip();
             return print_json(&Output { outputs, tokens });
-        } else {
-            for (index, (prompt, new)) in prompts.iter().zip(&texts).enumerate() {
-                // A prompt is decoded with its continuation, so that the space between them is
-                // right; a source is not part of its text.
-                let text = if index < self.prompt.len() {
-                    decode(&[prompt.as_slice(), new].concat())?
-                } else {
-                    target(new)?
-                };
-                print(&format!("{text}\n"));
-            }
         }
+        texts.iter().for_each(|text| print(&format!("{}\n", text.with_prompt)));
         Ok(())
     }
 

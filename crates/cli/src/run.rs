@@ -4,8 +4,8 @@ use super::error::Error;
 use super::number::{count, real};
 use super::output::{Number, warn};
 use accounting::{
-    Accountant, Adjacency, Composition, Delta, Event, Guarantee, Release, Sampling, SamplingMethod,
-    SamplingRate, Sigma, Unit,
+    Accountant, Adjacency, Composition, Delta, Guarantee, RunShape, SamplingMethod, SamplingRate,
+    Sigma, Unit,
 };
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -133,17 +133,24 @@ pub(crate) struct RunArgs {
     pub(crate) json: bool,
 }
 
-/// The message if neither δ nor the dataset size, from which it follows, is given.
-pub(crate) const NO_DELTA: &str = "give --delta, or --dataset-size for the default of 1/(10·N)";
-
 impl RunArgs {
+    /// The run without its accountant and output.
+    pub(crate) fn shape(&self) -> RunShape {
+        RunShape {
+            sampling: self.sampling,
+            sampling_rate: self.sampling_rate,
+            dataset_size: self.dataset_size,
+            lot_size: self.lot_size,
+            steps: self.steps,
+            epochs: self.epochs,
+            blocks: self.blocks,
+            unit: self.unit(),
+        }
+    }
+
     /// δ, given or 1/(10·N).
     pub(crate) fn delta_or_default(&self, delta: Option<f64>) -> Result<f64, Error> {
-        match (delta, self.dataset_size) {
-            (Some(delta), _) => Ok(delta),
-            (None, Some(n)) if n > 0 => Ok(0.1 / n as f64),
-            _ => Err(Error::usage(NO_DELTA)),
-        }
+        Ok(self.shape().delta_or_default(delta)?)
     }
 
     /// The unit of privacy.
@@ -153,55 +160,17 @@ impl RunArgs {
 
     /// The sampling rate, given or derived.
     pub(crate) fn rate(&self) -> Result<SamplingRate, Error> {
-        if self.sampling == SamplingMethod::Full {
-            return Ok(SamplingRate::new(1.0)?);
-        }
-        match (self.sampling_rate, self.lot_size, self.dataset_size) {
-            (Some(q), _, _) => Ok(SamplingRate::new(q)?),
-            (None, Some(b), Some(n)) => Ok(SamplingRate::new(b as f64 / n as f64)?),
-            _ => Err(Error::usage("give --sampling-rate, or --dataset-size with --lot-size")),
-        }
+        Ok(self.shape().rate()?)
     }
 
     /// The number of steps, given or derived from epochs and rounded up.
     pub(crate) fn steps(&self) -> Result<u64, Error> {
-        match (self.steps, self.epochs) {
-            (Some(steps), _) => Ok(steps),
-            (None, Some(epochs)) => {
-                let steps = (epochs / self.rate()?.get()).ceil();
-                if (1.0..1e15).contains(&steps) {
-                    Ok(steps as u64)
-                } else {
-                    Err(Error::usage(format!("--epochs must be greater than 0, got {epochs}")))
-                }
-            }
-            _ => Err(Error::usage("give --steps or --epochs")),
-        }
+        Ok(self.shape().steps()?)
     }
 
     /// The events of the run with this noise multiplier.
     pub(crate) fn events(&self, sigma: Sigma, steps: u64) -> Result<Composition, Error> {
-        let release = Release::joint([(sigma, self.blocks)])?;
-        let lots = match self.sampling {
-            SamplingMethod::Full => Sampling::Full,
-            SamplingMethod::Poisson => Sampling::Poisson { rate: self.rate()? },
-            SamplingMethod::FixedSize => match (self.dataset_size, self.lot_size) {
-                (Some(n), Some(b)) => Sampling::fixed_size(n, b)?,
-                _ => {
-                    return Err(Error::usage(
-                        "fixed-size sampling needs --dataset-size and --lot-size",
-                    ));
-                }
-            },
-            SamplingMethod::Shuffled => {
-                // Only the number of lots per epoch matters. Rounding it down counts enough epochs,
-                // whether or not an implementation drops the last, short lot of an epoch.
-                let lots_per_epoch = (1.0 / self.rate()?.get() + 1e-9).floor().max(1.0);
-                Sampling::shuffled(lots_per_epoch as u64, 1)?
-            }
-        };
-        let count = steps.div_ceil(lots.lots_per_event());
-        Ok(Composition::repeated(Event::Gaussian { lots, release }, count))
+        Ok(self.shape().events(sigma, steps)?)
     }
 
     /// The run with its cost, for `--json`.
@@ -224,42 +193,11 @@ impl RunArgs {
 
     /// The joint noise multiplier of all blocks of a step, divided by the sensitivity of the unit.
     pub(crate) fn effective(&self, sigma: Sigma) -> f64 {
-        let unit = self.unit();
-        sigma.get() / (self.blocks as f64).sqrt() / unit.adjacency.sensitivity() / unit.rows as f64
+        self.shape().effective_sigma(sigma)
     }
 
     /// Prints warnings about weak settings.
     pub(crate) fn print_warnings(&self, delta: Option<Delta>) {
-        if let (Some(delta), Some(n)) = (delta, self.dataset_size)
-            && n > 0
-            && delta.get() >= 1.0 / n as f64
-        {
-            warn(&format!(
-                "δ = {delta} is not below 1/N = {:.3e}: a mechanism that publishes one random row \
-                 would satisfy it",
-                1.0 / n as f64
-            ));
-        }
-        if self.accountant == Accountant::Gdp {
-            warn(
-                "gdp is a central-limit estimate and can be below the exact ε; it is not a \
-                 guarantee",
-            );
-        }
-        if self.sampling == SamplingMethod::Shuffled {
-            warn(
-                "shuffled lots get no amplification by sampling: every epoch is charged as one \
-                 release on all the data",
-            );
-        }
-        if let (Some(q), Some(b), Some(n)) = (self.sampling_rate, self.lot_size, self.dataset_size)
-            && (q * n as f64 - b as f64).abs() > 1e-6 * b as f64
-            && self.sampling != SamplingMethod::FixedSize
-        {
-            warn(&format!(
-                "--sampling-rate {q} is used; lot size / dataset size would be {}",
-                b as f64 / n as f64
-            ));
-        }
+        self.shape().warnings(delta, self.accountant).iter().for_each(|warning| warn(warning));
     }
 }

@@ -5,7 +5,7 @@
 //! | the content of one row of a file | [`Record`] |
 //! | the formats, and how one is detected | [`Format`] |
 //! | the readers, one file for each format | `read/` |
-//! | features of images | [`Scattering`] |
+//! | features of images | [`Scattering`], and [`FeatureCache`] for several runs |
 //! | augmented views of images | [`Views`] |
 //! | how a source and a target become one text | [`Template`] |
 //! | texts that are too long | [`TooLong`] |
@@ -16,6 +16,7 @@
 
 mod causal;
 mod error;
+mod feature_cache;
 mod format;
 mod lanes;
 mod long;
@@ -29,6 +30,7 @@ mod views;
 
 pub use causal::CausalInput;
 pub use error::{Error, Result};
+pub use feature_cache::FeatureCache;
 pub use format::Format;
 pub use long::{LongTexts, TooLong};
 pub use prepare::{ModelInput, Preparation, Prepared};

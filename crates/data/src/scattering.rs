@@ -18,12 +18,13 @@
 //! The features of a record depend on this record and on public constants only, so that they
 //! change neither the sensitivity of a query nor the cost of a run.
 //! # Why
-//! `Scattering` is built from the shape of an image, has no state that a call changes, and reads
-//! one image.
+//! `Scattering` is built from the shape of an image and reads one image. A cache returns the features
+//! that it was given for the same pixels.
 //! # Checked by
 //! `features_do_not_depend_on_earlier_images`.
 
 use crate::error::{Error, Result};
+use crate::feature_cache::FeatureCache;
 use crate::lanes::{LANES, Lanes};
 use rustfft::num_complex::Complex;
 use rustfft::num_traits::Zero;
@@ -76,6 +77,7 @@ pub struct Scattering {
     fine: Vec<Lanes>,
     /// The same for scale 1.
     coarse: Vec<Lanes>,
+    cache: Option<Arc<FeatureCache>>,
 }
 
 impl Scattering {
@@ -105,7 +107,13 @@ impl Scattering {
                 .collect()
         };
         let (fine, coarse) = (wavelets(0), wavelets(1));
-        Ok(Self { image: [height, width, channels], planes, fine, coarse })
+        Ok(Self { image: [height, width, channels], planes, fine, coarse, cache: None })
+    }
+
+    /// Keeps the features of all images in a cache, for further calls.
+    #[must_use]
+    pub fn with_cache(self, cache: Arc<FeatureCache>) -> Self {
+        Self { cache: Some(cache), ..self }
     }
 
     /// Height, width and channels of the images.
@@ -127,9 +135,15 @@ impl Scattering {
     /// # Panics
     /// If the image has another shape.
     pub fn features(&self, pixels: &[f32]) -> Vec<f32> {
-        let mut features = self.coefficients(pixels);
-        normalize(&mut features, self.shape()[2]);
-        features
+        let compute = || {
+            let mut features = self.coefficients(pixels);
+            normalize(&mut features, self.shape()[2]);
+            features
+        };
+        match &self.cache {
+            Some(cache) => cache.get(self.image, pixels, compute),
+            None => compute(),
+        }
     }
 
     /// Computes the coefficients of an image, without normalization.

@@ -28,7 +28,11 @@ pub fn probe(engine: &mut (impl Engine + ?Sized), params: &Params) -> Result<(),
 }
 
 /// Refuses an engine in which a trainable tensor gets no gradient from any example.
+///
+/// Tensors of zeros are replaced by small numbers. At zero, the gradient of another tensor can be
+/// zero that will not be later: that of the other factor of a low-rank pair, for example.
 fn probe_idle_tensors(engine: &mut (impl Engine + ?Sized), params: &Params) -> Result<(), Error> {
+    let params = &without_zero_tensors(params);
     let examples = engine.probe_examples();
     let all: Vec<&Example> = examples.iter().collect();
     let blocks = Blocks::flat(params.len());
@@ -49,6 +53,15 @@ fn probe_idle_tensors(engine: &mut (impl Engine + ?Sized), params: &Params) -> R
             tensor.name
         ))),
     }
+}
+
+/// Returns the parameters, with small numbers in place of tensors of zeros.
+fn without_zero_tensors(params: &Params) -> Params {
+    let tensor = |(k, tensor): (usize, &Array)| match tensor.data().iter().all(|&x| x == 0.0) {
+        true => Array::from_fn(tensor.shape(), |i| 0.02 * ((i + 7 * k + 1) as f32 * 0.618).sin()),
+        false => tensor.clone(),
+    };
+    Params::new(params.iter().enumerate().map(tensor).collect())
 }
 
 /// Refuses an engine that reports other norms than those of the gradients that it sums.

@@ -27,6 +27,7 @@
 //! | models, tokenizers, records | [`load`], [`hub`] |
 //! | evaluation of a model | [`mod@evaluate`] |
 //! | predictions of a model | [`mod@predict`] |
+//! | generated texts | [`mod@generate`] |
 //! | the privacy statement, reports | [`report`] |
 //! | charts as SVG and for the terminal | [`chart`] |
 //! | checks of a statement, signatures, joint cost of several runs | [`mod@verify`] |
@@ -39,6 +40,7 @@ pub mod compare;
 pub mod config;
 pub mod device;
 pub mod evaluate;
+pub mod generate;
 pub mod hub;
 pub mod load;
 pub mod plan;

@@ -104,7 +104,8 @@ fn read(table: &str, changes: &[&str]) -> Result<TrainingData, String> {
     let train = format!("data.train={}", path.display());
     let changes: Vec<String> =
         [train].into_iter().chain(changes.iter().map(|change| (*change).into())).collect();
-    training_data(&config(&changes), &preparation, place.path()).map_err(|error| error.to_string())
+    training_data(&config(&changes), &preparation, place.path(), 32 << 20)
+        .map_err(|error| error.to_string())
 }
 
 /// N is the number of rows, also if rows that are too long or empty are declared public.

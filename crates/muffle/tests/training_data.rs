@@ -45,7 +45,7 @@ fn read_as(person_rows: &str, rows: &[(String, &str, String)], most: u64) -> Tra
     ];
     let config =
         changes.iter().fold(Config::embedded(), |config, change| config.with(change).unwrap());
-    training_data(&config, &preparation, place.path()).unwrap()
+    training_data(&config, &preparation, place.path(), 32 << 20).unwrap()
 }
 
 fn rows(count: usize, who: impl Fn(usize) -> usize) -> Vec<(String, &'static str, String)> {

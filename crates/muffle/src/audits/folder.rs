@@ -83,6 +83,39 @@ impl AuditFolder {
         Err(Error::folder(&audits, "too many audits"))
     }
 
+    /// Opens the folder of an audit that trains: within that of the audited run, if one is
+    /// audited; otherwise `folder`, or `default` if it is not given.
+    ///
+    /// # Errors
+    /// If a run is audited with other data, or with a folder elsewhere; or as
+    /// [`create`](Self::create).
+    pub fn choose(
+        audited: &Path,
+        folder: Option<&Path>,
+        config: &Config,
+        default: impl FnOnce() -> PathBuf,
+    ) -> Result<Self, Error> {
+        if !audited.is_dir() {
+            return Self::create(&folder.map_or_else(default, Path::to_path_buf));
+        }
+        if folder.is_some() {
+            return Err(Error::Audit(format!(
+                "folder (--folder): expected none, because the audits of a run are in its folder \
+                 ({}/audits), where their costs are added up",
+                audited.display()
+            )));
+        }
+        // Costs are added up for the same data and the same unit only.
+        if Config::read(&audited.join("config.toml"))?.data != config.data {
+            return Err(Error::Audit(format!(
+                "[data]: expected the section of the run in {}, got another; audit a RUN.toml \
+                 instead",
+                audited.display()
+            )));
+        }
+        Self::within(audited)
+    }
+
     /// The path of the folder.
     pub fn path(&self) -> &Path {
         &self.path

@@ -64,8 +64,13 @@ impl OneRunSettings {
         let model =
             LoadedModel::open(config, DataProperties { labels: &labels, image }, &mut |_| ())?;
         let limit = data::length_limit(&config.data, &model)?;
-        let records =
-            data::training_data(config, &model.preparation(&labels, limit), folder.path())?.records;
+        let records = data::training_data(
+            config,
+            &model.preparation(&labels, limit),
+            folder.path(),
+            memory::record_bytes(1),
+        )?
+        .records;
         let mut config = config.clone();
         config.training.micro_batch = Auto::Value(
             config.training.micro_batch.or_else(|| memory::micro_batch(&model.network, limit, 1)),

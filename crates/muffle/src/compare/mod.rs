@@ -21,8 +21,10 @@ use crate::run::result::{Metrics, RESULT, RunResult};
 use crate::run::{self, RunObserver};
 use crate::verify::spent::{Spent, joint};
 use accounting::Guarantee;
+use data::FeatureCache;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use timing::Timings;
 
 /// The maximum number of runs of a comparison.
@@ -138,6 +140,8 @@ impl Comparison {
         std::fs::create_dir_all(out).map_err(Error::io(out))?;
         refuse_other_configs(out, &planned)?;
         let mut timings = Timings::read(out)?;
+        // All runs have the same images.
+        let features = Arc::new(FeatureCache::new(out).map_err(Error::io(out))?);
         let mut runs = Vec::new();
         for (index, run) in planned.iter().enumerate() {
             let folder = out.join(&run.name);
@@ -151,7 +155,7 @@ impl Comparison {
                 let resumes = folder.join("config.toml").is_file();
                 timings.measure(&run.name, resumes, || match resumes {
                     true => run::resume(&folder, observer),
-                    false => run::train(&run.config, &folder, observer),
+                    false => run::train_cached(&run.config, &folder, &features, observer),
                 })?;
             }
             runs.push(ComparedRun::read(run, &folder, timings.seconds(&run.name))?);

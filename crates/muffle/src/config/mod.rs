@@ -9,6 +9,7 @@ mod compare;
 mod data;
 mod error;
 mod evaluation;
+mod external;
 mod keys;
 mod print;
 mod wording;
@@ -17,6 +18,7 @@ pub use self::data::{PersonRows, Publicity, TaskKind};
 pub use compare::{CompareSection, Grid};
 pub use error::ConfigError;
 pub use evaluation::{Evaluation, Select};
+pub use external::ExternalModel;
 pub use optim::{Auto, LearningRate, OptimizerConfig};
 pub use print::reference;
 
@@ -130,6 +132,9 @@ pub enum LoraInit {
 impl Model {
     /// The origin of the trained parameters, which default learning rates depend on.
     pub fn origin(&self) -> Origin {
+        if let Some(external) = ExternalModel::of(&self.source) {
+            return external.origin();
+        }
         match crate::load::model::is_pretrained(&self.source) {
             false => Origin::New,
             true if self.lora_rank > 0 => Origin::Adapters,
@@ -496,7 +501,9 @@ impl Config {
         for path in [&mut data.validation, &mut data.test].into_iter().flatten() {
             *path = folder.join(&*path);
         }
-        if data.train != "embedded" {
+        // The records of a program have no path.
+        let is_path = ExternalModel::of(&self.model.source).is_none();
+        if data.train != "embedded" && is_path {
             data.train = folder.join(&data.train).to_string_lossy().into_owned();
         }
         if let Auto::Value(tokenizer) = &mut self.model.tokenizer {

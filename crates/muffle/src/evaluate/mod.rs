@@ -10,12 +10,13 @@ pub use outputs::Prediction;
 
 use crate::Error;
 use crate::load::data::Rows;
-use data::{Content, ModelInput, Preparation, Prepared, Task};
+use data::{Content, ModelInput, Preparation, Prepared, Record, Task};
 use engine::{Example, Target};
 use metrics::{ClassTally, LabelTally, ValueTally};
 use model::{Network, Space};
 use outputs::{MAX_BATCH, loss, map_logits, token_loss};
 use protocol::Params;
+use rayon::prelude::*;
 
 /// Figures on a data set.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -147,44 +148,49 @@ pub fn rows(
     network: &mut dyn Network,
     at: &Params,
     preparation: &Preparation<'_>,
-    rows: Rows,
+    mut rows: Rows,
     limit: usize,
 ) -> Result<Scores, Error> {
     let mut totals = Totals::new(network, preparation.task, preparation.labels);
     let mut batch: Vec<RowExamples> = Vec::new();
-    for row in rows {
-        if totals.examples as usize + batch.len() >= limit {
+    loop {
+        let wanted = limit.saturating_sub(totals.examples as usize + batch.len());
+        let chunk: Vec<Record> =
+            rows.by_ref().take(wanted.min(MAX_BATCH)).collect::<data::Result<_>>()?;
+        if chunk.is_empty() {
             break;
         }
-        let row = row?;
-        let refuse = |message: &str| {
-            Err(Error::Rows { place: format!("line {}", row.line), message: message.into() })
-        };
-        let example = match preparation.example(&row)? {
-            Prepared::Example(example) => example,
-            Prepared::Shortened(example) => {
-                totals.shortened += 1;
-                example
-            }
-            Prepared::TooLong | Prepared::Empty => {
-                totals.skipped += 1;
-                continue;
-            }
-            Prepared::InvalidLabel(expected) => {
-                return refuse(&format!("expected {expected}, got another"));
-            }
-            Prepared::WrongKind(expected) => {
-                return refuse(&format!("expected {expected}"));
-            }
-        };
-        let label_examples = match (&row.content, preparation.input) {
-            (Content::Labelled { text, label }, ModelInput::Causal { .. }) => {
-                preparation.choices(text)?.zip(preparation.class(label))
-            }
-            _ => None,
-        };
-        batch.push(RowExamples { example, label_examples });
-        if batch.len() == MAX_BATCH {
+        let prepared: Vec<_> = chunk.par_iter().map(|row| preparation.example(row)).collect();
+        for (row, prepared) in chunk.iter().zip(prepared) {
+            let refuse = |message: &str| {
+                Err(Error::Rows { place: format!("line {}", row.line), message: message.into() })
+            };
+            let example = match prepared? {
+                Prepared::Example(example) => example,
+                Prepared::Shortened(example) => {
+                    totals.shortened += 1;
+                    example
+                }
+                Prepared::TooLong | Prepared::Empty => {
+                    totals.skipped += 1;
+                    continue;
+                }
+                Prepared::InvalidLabel(expected) => {
+                    return refuse(&format!("expected {expected}, got another"));
+                }
+                Prepared::WrongKind(expected) => {
+                    return refuse(&format!("expected {expected}"));
+                }
+            };
+            let label_examples = match (&row.content, preparation.input) {
+                (Content::Labelled { text, label }, ModelInput::Causal { .. }) => {
+                    preparation.choices(text)?.zip(preparation.class(label))
+                }
+                _ => None,
+            };
+            batch.push(RowExamples { example, label_examples });
+        }
+        if batch.len() >= MAX_BATCH {
             totals.add_batch(network, at, &mut batch)?;
         }
     }

@@ -46,9 +46,6 @@ const EMBEDDED_EVALUATION: usize = 500;
 /// Number of rows that are prepared together, by all threads.
 const CHUNK_ROWS: usize = 1024;
 
-/// Bytes of examples that are held in memory; more are written to a file.
-const MAX_MEMORY: usize = 32 << 20;
-
 /// Whether the rows of a split are those of the embedded corpus.
 pub(crate) fn is_embedded(config: &config::Data, split: Split) -> bool {
     config.train == "embedded"
@@ -340,7 +337,8 @@ pub struct TrainingData {
     pub digest: String,
 }
 
-/// Reads and prepares the training data. Records beyond a memory limit are written to `folder`.
+/// Reads and prepares the training data. If the records have more than `max_bytes`, they are written
+/// to a file in `folder`.
 ///
 /// # Claim
 /// (PROOFS.md, 13.) With `dropped_rows = "vacant"`, the number of places is the number of rows, or
@@ -360,8 +358,9 @@ pub fn training_data(
     config: &Config,
     preparation: &Preparation<'_>,
     folder: &Path,
+    max_bytes: usize,
 ) -> Result<TrainingData, Error> {
-    let mut collector = Collector::new(folder, MAX_MEMORY);
+    let mut collector = Collector::new(folder, max_bytes);
     let mut hasher = Sha256::new();
     let mut place_of_row = Vec::new();
     let dropped = for_each_row(config, preparation, &mut |place, example| {

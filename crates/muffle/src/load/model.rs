@@ -9,7 +9,8 @@ use crate::load::image_preset::{ImagePreset, new_image_model};
 use crate::load::{embedded_model, features, lora, task, template};
 use crate::run::folder;
 use data::{
-    CausalInput, LongTexts, ModelInput, Preparation, Prompt, Scattering, Task, Template, Views,
+    CausalInput, FeatureCache, LongTexts, ModelInput, Preparation, Prompt, Scattering, Task,
+    Template, Views,
 };
 use engine::Combination;
 use model::Network;
@@ -19,6 +20,7 @@ use model::{Checkpoint, InputShape, Lora, NewHead, Preset};
 use protocol::Params;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use text::Tokenizer;
 
 /// A model on a device, with its tokenizer.
@@ -92,6 +94,12 @@ impl LoadedModel {
             return Err(features::missing());
         }
         Ok(model)
+    }
+
+    /// Keeps the features of images in a cache, for further runs on the same images.
+    pub(crate) fn cache_features(&mut self, cache: &Arc<FeatureCache>) {
+        let cached = |features: Scattering| features.with_cache(cache.clone());
+        self.features = self.features.take().map(cached);
     }
 
     /// Loads or creates a model. New models, and models without their own, take `features`.

@@ -5,7 +5,7 @@
 
 use crate::Error;
 use crate::Plan;
-use crate::config::{Config, DroppedRows, PersonRows, Select};
+use crate::config::{Config, DroppedRows, ExternalModel, PersonRows, Select};
 use crate::report::Marking;
 use crate::run::chain::{Chain, ChainError, Closing, SessionEntry};
 use crate::run::snapshot;
@@ -163,7 +163,10 @@ impl Statement {
                 noise: config.optimizer.is_private().then_some(config.privacy.noise),
                 figures: config.data.publicity().into(),
                 dropped_rows: config.data.dropped_rows,
-                frozen_weights: config.optimizer.entry().needs_pairs || config.model.lora_rank > 0,
+                frozen_weights: config.optimizer.entry().needs_pairs
+                    || config.model.lora_rank > 0
+                    || ExternalModel::of(&config.model.source)
+                        .is_some_and(ExternalModel::has_frozen_weights),
             },
             sessions: chain.sessions().to_vec(),
             ledger: ledger.clone(),

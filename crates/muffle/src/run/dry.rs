@@ -10,7 +10,7 @@ use crate::plan::estimate::{self, StepCost};
 use crate::run::evaluation_data::{
     check_selection, check_test_data, refuse_evaluation_on_training_data, validation_examples,
 };
-use crate::run::{Silent, together};
+use crate::run::{Silent, memory, together};
 use crate::{Error, Plan};
 use distributed::Ranks;
 
@@ -47,7 +47,8 @@ pub fn dry_run(config: &Config, report: &mut dyn FnMut(&str)) -> Result<DryRun, 
     check_test_data(&config, &preparation)?;
     check_selection(&config, &model, &validation)?;
     let folder = std::env::temp_dir();
-    let TrainingData { records, .. } = data::training_data(&config, &preparation, &folder)?;
+    let TrainingData { records, .. } =
+        data::training_data(&config, &preparation, &folder, memory::record_bytes(1))?;
     let plan = Plan::new(&config, records.places(), &model.network.trainable())?;
     let all = model.network.tensors(&model.params).into_iter();
     let parameters = (model.params.elements(), all.map(|(_, tensor)| tensor.len()).sum());

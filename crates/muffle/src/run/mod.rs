@@ -9,6 +9,7 @@
 mod builder;
 pub mod chain;
 pub mod dry;
+pub mod engine_run;
 pub mod folder;
 pub mod history;
 pub mod outcome;
@@ -20,6 +21,7 @@ pub mod snapshot;
 pub mod tensorboard;
 
 pub use builder::SessionBuilder;
+pub use engine_run::{EngineRun, RunInputs};
 
 mod date;
 pub(crate) mod disk;
@@ -31,30 +33,28 @@ pub(crate) mod model_files;
 mod progress;
 pub(crate) mod resume;
 pub(crate) mod sampler_file;
+mod start;
 pub mod together;
 mod watched;
 
 use crate::Error;
 use crate::Outcome;
-use crate::Plan;
 use crate::config::{Config, Publicity, Select};
 use crate::load::data;
-use crate::load::digest;
-use crate::load::model::{DataProperties, LoadedModel};
+use crate::load::model::LoadedModel;
 use crate::run::early_stop::EarlyStop;
-use crate::run::evaluation_data::{
-    check_selection, check_test_data, refuse_evaluation_on_training_data, validation_examples,
-};
+use crate::run::evaluation_data::{check_selection, check_test_data, validation_examples};
 use crate::run::folder::Folder;
 use crate::run::history::HistoryEntry;
 use crate::run::ledger_file::LedgerFile;
-use crate::run::plan_file::RunPlan;
 pub use crate::run::progress::{Progress, RunObserver, RunStart, Silent};
 use crate::run::resume::{InterruptedRun, require_same_run};
 pub use crate::run::resume::{resume, resume_among};
 use crate::run::selection::Selection;
 use crate::run::session::{ResumeState, Session};
 use crate::run::snapshot::{RunIdentity, Snapshot};
+pub(crate) use crate::run::start::{no_outcome, require_same_inputs, train_cached};
+pub use crate::run::start::{train, train_among};
 use crate::run::together::COMPARE_EVERY;
 use curator::Records;
 use distributed::Ranks;
@@ -75,92 +75,6 @@ pub(crate) const DATA_DIGEST: &str = "sealed/data.sha256";
 pub(crate) struct RunFiles<'a> {
     pub(crate) folder: &'a Folder,
     pub(crate) ledger: Arc<LedgerFile>,
-}
-
-/// Trains a model in a new folder.
-///
-/// # Errors
-/// If the configuration, the data or the model is invalid, the promise cannot be kept, or the
-/// observer asks to stop.
-pub fn train(
-    config: &Config,
-    out: &Path,
-    observer: &mut dyn RunObserver,
-) -> Result<Outcome, Error> {
-    train_among(&Ranks::alone(), config, out, observer)?.ok_or_else(no_outcome)
-}
-
-/// Trains a model as one of several processes.
-///
-/// Only the first process has the folder and the outcome.
-///
-/// # Errors
-/// As [`train`], or if a process is lost.
-pub fn train_among(
-    ranks: &Ranks,
-    config: &Config,
-    out: &Path,
-    observer: &mut dyn RunObserver,
-) -> Result<Option<Outcome>, Error> {
-    let config = config.clone().absolute()?;
-    // All inputs are checked before a folder is created.
-    Plan::check(&config)?;
-    observer
-        .message(&format!("loading    model {}, data {}", config.model.source, config.data.train));
-    let (labels, image) = data::labels_and_shape(&config.data)?;
-    let open = || {
-        LoadedModel::open(&config, DataProperties { labels: &labels, image }, &mut |line| {
-            observer.message(line)
-        })
-    };
-    let model = together::in_turn(ranks, open)?;
-    let data_digest = digest::of_training_data(&config)?;
-    refuse_evaluation_on_training_data(&config, &data_digest)?;
-    require_same_inputs(ranks, &config, data_digest.clone())?;
-    if !ranks.is_first() {
-        return prepare(ranks, &config, None, model, &labels, None, observer)?.train(observer);
-    }
-    let folder = Folder::create(out)?;
-    let prepared = LedgerFile::new(&folder).and_then(|ledger| {
-        let files = RunFiles { folder: &folder, ledger: Arc::new(ledger) };
-        let run = prepare(ranks, &config, Some(files.clone()), model, &labels, None, observer)?;
-        folder.write(DATA_DIGEST, &data_digest)?;
-        files.ledger.write()?;
-        RunPlan::from(run.session.plan()).write(&folder)?;
-        // From here on there is a run in the folder.
-        folder.write("config.toml", &config.print())?;
-        Ok(run)
-    });
-    match prepared {
-        Ok(run) => run.train(observer),
-        Err(failed) => {
-            folder.discard();
-            Err(failed)
-        }
-    }
-}
-
-/// Refuses processes with different versions, configurations or training data.
-pub(crate) fn require_same_inputs(
-    ranks: &Ranks,
-    config: &Config,
-    data_digest: String,
-) -> Result<(), Error> {
-    let version = env!("CARGO_PKG_VERSION").to_string();
-    let every = config.training.checkpoint_every.to_string();
-    together::require_same(
-        ranks,
-        &[
-            ("version of muffle", version),
-            ("configuration", config.digest()),
-            ("checkpoint_every", every),
-            ("training data", data_digest),
-        ],
-    )
-}
-
-pub(crate) fn no_outcome() -> Error {
-    Error::Internal("only the first process has the outcome of a run")
 }
 
 /// A run that is ready for its next step.
@@ -211,8 +125,12 @@ pub(crate) fn prepare<'a>(
     check_selection(config, &model, &validation)?;
     let spill_folder =
         files.as_ref().map_or_else(std::env::temp_dir, |files| files.folder.sealed());
-    let data::TrainingData { records, dropped, digest } =
-        data::training_data(config, &preparation, &spill_folder)?;
+    let data::TrainingData { records, dropped, digest } = data::training_data(
+        config,
+        &preparation,
+        &spill_folder,
+        memory::record_bytes(ranks.count()),
+    )?;
     for warning in dropped.warnings(&config.data, length_limit) {
         observer.message(&warning);
     }
@@ -232,22 +150,11 @@ pub(crate) fn prepare<'a>(
     let selection = saved.or_else(|| Selection::new(&config.evaluation));
     let (mut session, initial_fingerprints) =
         build_session(ranks, config, &model, records, from, frozen)?;
-    // Without privacy the charges are made at the end, one for each step.
-    let charges = session.plan().events.len().max(session.plan().steps);
-    if charges > chain::MAX_CHARGES {
-        return Err(Error::config(
-            "training.steps",
-            format!(
-                "expected at most {} charges, got {charges} (several per step if the learning \
-                 rate is searched for)",
-                chain::MAX_CHARGES
-            ),
-        ));
-    }
+    check_charges(&session)?;
     together::require_same_params(ranks, session.params())?;
     session.set_micro_batch(micro_batch);
     if let Some(files) = &files {
-        write_on_charge_and_draw(config, files, &mut session);
+        write_on_charge_and_draw(config, files.folder, &files.ledger, &mut session);
     }
     let total: usize =
         model.network.tensors(&model.params).into_iter().map(|(_, tensor)| tensor.len()).sum();
@@ -339,19 +246,41 @@ pub(crate) fn needs_sampler_state(config: &Config) -> bool {
 
 /// Writes the ledger after each charge and, if a resumed run needs it, the sampler after each
 /// draw.
-fn write_on_charge_and_draw(config: &Config, files: &RunFiles<'_>, session: &mut ModelSession) {
-    let ledger = files.ledger.clone();
+pub(crate) fn write_on_charge_and_draw<E: Engine>(
+    config: &Config,
+    folder: &Folder,
+    ledger: &Arc<LedgerFile>,
+    session: &mut Session<E>,
+) {
+    let journal = ledger.clone();
     session.set_journal(Box::new(move |spent| {
-        ledger.append_next(spent).map_err(|error| error.to_string())
+        journal.append_next(spent).map_err(|error| error.to_string())
     }));
     if needs_sampler_state(config) {
-        let (path, ledger) = (files.folder.join(sampler_file::SAMPLER), files.ledger.clone());
+        let (path, ledger) = (folder.join(sampler_file::SAMPLER), ledger.clone());
         session.set_state_sink(Box::new(move |state| {
             sampler_file::write(&path, &ledger.mark(), state)
                 .and_then(|()| ledger.set_draws(state.draws()))
                 .map_err(|error| error.to_string())
         }));
     }
+}
+
+/// Refuses a plan with more charges than a ledger on disk can have.
+pub(crate) fn check_charges<E: Engine>(session: &Session<E>) -> Result<(), Error> {
+    // Without privacy the charges are made at the end, one for each step.
+    let charges = session.plan().events.len().max(session.plan().steps);
+    if charges <= chain::MAX_CHARGES {
+        return Ok(());
+    }
+    Err(Error::config(
+        "training.steps",
+        format!(
+            "expected at most {} charges, got {charges} (several per step if the learning rate is \
+             searched for)",
+            chain::MAX_CHARGES
+        ),
+    ))
 }
 
 impl<'a> Run<'a> {
@@ -518,7 +447,7 @@ impl<'a> Run<'a> {
 }
 
 /// A fingerprint of each tensor.
-fn fingerprints(params: &Params) -> Vec<u64> {
+pub(crate) fn fingerprints(params: &Params) -> Vec<u64> {
     params.iter().map(|tensor| snapshot::fingerprint(std::iter::once(tensor))).collect()
 }
 

@@ -71,17 +71,56 @@ pub fn resume_among(
             ));
         }
     }
-    let (snapshot, files) =
-        Snapshot::newest_with_files(&folder.join("checkpoints"), &mut |line| {
-            observer.message(line)
-        })?
-        .unzip();
-    let ledger_file = LedgerFile::open(&folder)?;
+    let (from, sampler, files, ledger_file) =
+        read_with_files(&folder, &config, &mut |line| observer.message(line))?;
+    ResumeMessage {
+        config: config.print(),
+        ledger: from.ledger.clone(),
+        sampler,
+        has_snapshot: from.snapshot.is_some(),
+    }
+    .send(ranks, files)?;
+    resume_interrupted(
+        ranks,
+        &config,
+        data_digest,
+        Some(RunFiles { folder: &folder, ledger: Arc::new(ledger_file) }),
+        from,
+        observer,
+    )
+}
+
+/// Reads the state of an interrupted run from its folder, and opens its ledger.
+///
+/// # Errors
+/// If a file is damaged, or older than another one.
+pub(crate) fn read_interrupted(
+    folder: &Folder,
+    config: &Config,
+    warn: &mut dyn FnMut(&str),
+) -> Result<(InterruptedRun, LedgerFile), Error> {
+    let (from, _, _, ledger_file) = read_with_files(folder, config, warn)?;
+    Ok((from, ledger_file))
+}
+
+/// The state of an interrupted run, the text of its sampler, the files of its snapshot, and its
+/// ledger.
+type StateWithFiles = (InterruptedRun, Option<String>, Option<snapshot::SnapshotFiles>, LedgerFile);
+
+fn read_with_files(
+    folder: &Folder,
+    config: &Config,
+    warn: &mut dyn FnMut(&str),
+) -> Result<StateWithFiles, Error> {
+    let (snapshot, files) = Snapshot::newest_with_files(&folder.join("checkpoints"), warn)?.unzip();
+    let ledger_file = LedgerFile::open(folder)?;
     let chain = ledger_file.chain();
     if let Some(snapshot) = &snapshot {
-        chain.check(&snapshot.identity.ledger, "the checkpoint").map_err(Error::ledger(out))?;
+        chain
+            .check(&snapshot.identity.ledger, "the checkpoint")
+            .map_err(Error::ledger(folder.path()))?;
     }
-    let sampler = sampler_file::read(&folder, &chain)?;
+    let sampler = sampler_file::read(folder, &chain)?;
     let drawn = sampler
         .as_deref()
         .map_or(Ok(0), |text| PrivateState::from_text(text).map(|state| state.draws()))?;
@@ -93,27 +132,12 @@ pub fn resume_among(
             ledger_file.draws(),
         ));
     }
-    let ledger = resumed_ledger(&config, chain.ledger().clone(), snapshot.as_ref())?;
-    ResumeMessage {
-        config: config.print(),
-        ledger: ledger.clone(),
-        sampler: sampler.clone(),
-        has_snapshot: snapshot.is_some(),
-    }
-    .send(ranks, files)?;
     let from = InterruptedRun {
+        ledger: resumed_ledger(config, chain.ledger().clone(), snapshot.as_ref())?,
         snapshot,
-        ledger,
-        private_state: sampler.map(|text| PrivateState::from_text(&text)).transpose()?,
+        private_state: sampler.as_deref().map(PrivateState::from_text).transpose()?,
     };
-    resume_interrupted(
-        ranks,
-        &config,
-        data_digest,
-        Some(RunFiles { folder: &folder, ledger: Arc::new(ledger_file) }),
-        from,
-        observer,
-    )
+    Ok((from, sampler, files, ledger_file))
 }
 
 /// Makes an error about a sampler with fewer draws than `holder` records.

@@ -486,7 +486,7 @@ const WEIGHTS: [&str; 10] =
     ["safetensors", "bin", "pt", "pth", "ckpt", "gguf", "onnx", "h5", "msgpack", "npz"];
 
 /// The names of files that might be weights.
-fn weight_files(folder: &Path) -> Result<Vec<String>, Error> {
+pub(crate) fn weight_files(folder: &Path) -> Result<Vec<String>, Error> {
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     let entries = std::fs::read_dir(folder).map_err(Error::io(folder))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));

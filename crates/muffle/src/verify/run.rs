@@ -4,7 +4,7 @@ use super::{Failure, Finding, Verdict, close, gradient_blocks, lost_steps};
 use crate::LoadedModel;
 use crate::Plan;
 use crate::Statement;
-use crate::config::Config;
+use crate::config::{Config, ExternalModel};
 use crate::report;
 use crate::report::Marking;
 use crate::run::chain::{Chain, ChainError};
@@ -430,8 +430,9 @@ fn check_checkpoint(folder: &Folder, config: &Config, statement: &Statement) -> 
         return Err(Failure::new("made under another config.toml"));
     }
     statement.chain()?.check(&newest.identity.ledger, "the last checkpoint")?;
-    // The saved model has low-rank adapters merged into its weights.
-    if config.model.lora_rank > 0 {
+    // The saved model has low-rank adapters merged into its weights, or the format of another
+    // program.
+    if config.model.lora_rank > 0 || ExternalModel::of(&config.model.source).is_some() {
         return Ok(format!(
             "step {}, this config.toml, a position of the stated ledger",
             newest.step
