@@ -1,7 +1,7 @@
 //! The privacy cost of a composition: the one interface that computes ε and δ.
 
 use crate::curve::TradeOff;
-use crate::direction::{Direction, directions};
+use crate::direction::{Direction, Directions, directions};
 use crate::error::{Error, Result};
 use crate::event::{Adjacency, Composition};
 use crate::number::{Delta, Epsilon};
@@ -120,7 +120,7 @@ enum Analysis {
     /// An event has no guarantee.
     NoGuarantee,
     /// By dominating pairs for the unit itself.
-    Direct(Vec<Direction>),
+    Direct(Directions),
     /// By the cost for one row and group privacy: k rows are a chain of k neighbours.
     Group(Box<Cost>),
 }
@@ -177,8 +177,20 @@ impl Cost {
                 Ok(self.guarantee(accountant, f64::INFINITY, delta.get(), None))
             }
             Analysis::Group(row) => self.group_epsilon(row, accountant, delta),
-            Analysis::Direct(directions) => {
-                self.compute(directions, accountant, Question::Epsilon(delta))
+            Analysis::Direct(Directions { directions, failure }) => {
+                // δ(ε) = f + (1 − f) δ'(ε), with δ' of the finite losses.
+                let rest = (delta.get() - failure) / (1.0 - failure);
+                let guarantee = match Delta::new(rest) {
+                    Ok(rest) => self.compute(directions, accountant, Question::Epsilon(rest))?,
+                    Err(_) => {
+                        // Nothing is left for finite losses: all of them must be below ε.
+                        let largest = largest_loss(directions);
+                        let epsilon = if rest == 0.0 { largest } else { f64::INFINITY };
+                        self.supported(directions, accountant)?;
+                        self.guarantee(accountant, epsilon, delta.get(), None)
+                    }
+                };
+                Ok(Guarantee { delta: delta.get(), ..guarantee })
             }
         }
     }
@@ -199,9 +211,21 @@ impl Cost {
                     ..row
                 })
             }
-            Analysis::Direct(directions) => {
-                self.compute(directions, accountant, Question::Delta(epsilon))
+            Analysis::Direct(Directions { directions, failure }) => {
+                let rest = self.compute(directions, accountant, Question::Delta(epsilon))?;
+                let delta = at_most_one(failure + (1.0 - failure) * rest.delta);
+                Ok(Guarantee { delta, ..rest })
             }
+        }
+    }
+
+    /// The ε with δ = 0; infinite for Gaussian noise.
+    pub fn pure_epsilon(&self) -> f64 {
+        match &self.analysis {
+            Analysis::NoGuarantee => f64::INFINITY,
+            Analysis::Group(row) => self.unit.rows as f64 * row.pure_epsilon(),
+            Analysis::Direct(Directions { failure, .. }) if *failure > 0.0 => f64::INFINITY,
+            Analysis::Direct(Directions { directions, .. }) => largest_loss(directions),
         }
     }
 
@@ -229,7 +253,12 @@ impl Cost {
     ///
     /// It is θ times the Rényi divergence of order 1 + θ.
     pub(crate) fn ln_mgf(&self, theta: f64) -> Option<f64> {
-        let Analysis::Direct(directions) = &self.analysis else { return None };
+        let Analysis::Direct(Directions { directions, failure }) = &self.analysis else {
+            return None;
+        };
+        if *failure > 0.0 {
+            return Some(f64::INFINITY);
+        }
         // NaN counts as infinite: `f64::max` would ignore it.
         let careful = |k: f64| if k.is_nan() { f64::INFINITY } else { k };
         let of = |direction| careful(rdp::ln_mgf(direction, theta));
@@ -242,7 +271,15 @@ impl Cost {
     pub fn trade_off(&self, delta: Delta) -> Result<TradeOff> {
         match &self.analysis {
             Analysis::NoGuarantee => Ok(TradeOff::no_protection()),
-            Analysis::Direct(directions) => Ok(pld::trade_off(directions, delta.get())),
+            Analysis::Direct(Directions { directions, failure }) => {
+                if *failure > 0.0 || directions.iter().any(Direction::is_renyi_only) {
+                    return Err(Error::Unsupported {
+                        accountant: "trade-off",
+                        event: "a release of which only (ε, δ) or ρ is known".into(),
+                    });
+                }
+                Ok(pld::trade_off(directions, delta.get()))
+            }
             Analysis::Group(_) => Err(Error::Unsupported {
                 accountant: "trade-off",
                 event: format!("these lots for {}", self.unit),
@@ -256,6 +293,7 @@ impl Cost {
         accountant: Accountant,
         question: Question,
     ) -> Result<Guarantee> {
+        self.supported(directions, accountant)?;
         match accountant {
             Accountant::Rdp => Ok(self.rdp(directions, question)),
             Accountant::Pld => self.pld(directions, question).ok_or(Error::NoiseTooSmall),
@@ -282,6 +320,20 @@ impl Cost {
         }
     }
 
+    /// Checks that the accountant has a bound for all events.
+    fn supported(&self, directions: &[Direction], accountant: Accountant) -> Result<()> {
+        match accountant {
+            Accountant::Pld if directions.iter().any(Direction::is_renyi_only) => {
+                Err(Error::Unsupported {
+                    accountant: "pld",
+                    event: "a release of which only ρ is known; use rdp".into(),
+                })
+            }
+            Accountant::Gdp => gdp::mu(&self.events, self.unit).map(|_| ()),
+            _ => Ok(()),
+        }
+    }
+
     fn rdp(&self, directions: &[Direction], question: Question) -> Guarantee {
         let mut worst = self.guarantee(Accountant::Rdp, 0.0, 0.0, None);
         for direction in directions {
@@ -289,13 +341,22 @@ impl Cost {
                 Question::Epsilon(delta) => {
                     let bound = rdp::epsilon(direction, delta.get());
                     worst.delta = delta.get();
-                    if !(bound.value < worst.epsilon) {
+                    // No loss exceeds the largest one, which is the bound of infinite order.
+                    let largest = direction.largest_loss();
+                    if largest < bound.value {
+                        if largest > worst.epsilon {
+                            (worst.epsilon, worst.order) = (largest, Some(f64::INFINITY));
+                        }
+                    } else if !(bound.value < worst.epsilon) {
                         (worst.epsilon, worst.order) = (bound.value, Some(1.0 + bound.theta));
                     }
                 }
                 Question::Delta(epsilon) => {
                     let bound = rdp::ln_delta(direction, epsilon.get());
                     worst.epsilon = epsilon.get();
+                    if direction.largest_loss() <= epsilon.get() {
+                        continue;
+                    }
                     let delta = at_most_one(bound.value.exp());
                     if !(delta < worst.delta) {
                         (worst.delta, worst.order) = (delta, Some(1.0 + bound.theta));
@@ -317,14 +378,15 @@ impl Cost {
                     // A direction whose Rényi bound is below the ε of the other one cannot change
                     // the maximum.
                     if !(bound.value <= epsilon) {
-                        epsilon =
-                            epsilon.max(pld::epsilon(direction, delta, bound, self.precision)?);
+                        let found = pld::epsilon(direction, delta, bound, self.precision)?;
+                        epsilon = epsilon.max(found.min(direction.largest_loss()));
                     }
                 }
                 Question::Delta(target) => {
                     epsilon = target.get();
                     let bound = rdp::ln_delta(direction, epsilon);
-                    if !(bound.value.exp() <= delta) {
+                    let exceeds = !(direction.largest_loss() <= epsilon);
+                    if exceeds && !(bound.value.exp() <= delta) {
                         delta = delta.max(pld::delta(direction, epsilon, bound)?);
                     }
                 }
@@ -389,8 +451,13 @@ impl Cost {
     }
 }
 
+/// The largest privacy loss in either direction.
+fn largest_loss(directions: &[Direction]) -> f64 {
+    directions.iter().map(Direction::largest_loss).fold(0.0, f64::max)
+}
+
 /// (e^{kε} − 1)/(e^ε − 1).
-fn group_factor(epsilon: f64, rows: u64) -> f64 {
+pub(crate) fn group_factor(epsilon: f64, rows: u64) -> f64 {
     let k = rows as f64;
     if epsilon == 0.0 { k } else { (k * epsilon).exp_m1() / epsilon.exp_m1() }
 }

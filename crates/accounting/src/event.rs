@@ -5,7 +5,7 @@
 //! event.
 
 use crate::error::{Error, Result};
-use crate::number::{SamplingRate, Sigma};
+use crate::number::{Epsilon, FailureProbability, Rho, SamplingRate, Sigma};
 use crate::sampling::Sampling;
 use serde::{Deserialize, Serialize};
 
@@ -167,6 +167,29 @@ pub enum Event {
         /// What is released from each lot.
         release: Release,
     },
+    /// One number with Laplace noise from a lot, or from each lot of a shuffled epoch.
+    Laplace {
+        /// How lots are drawn.
+        lots: Sampling,
+        /// The scale of the noise, divided by the clip bound C of an example's contribution.
+        multiplier: Sigma,
+    },
+    /// A release that is known to be (ε, δ)-private.
+    EpsilonDelta {
+        /// ε.
+        epsilon: Epsilon,
+        /// δ.
+        delta: FailureProbability,
+        /// The neighbours for which that is known.
+        adjacency: Adjacency,
+    },
+    /// A release that is known to be ρ-zero-concentrated differentially private.
+    Zcdp {
+        /// ρ: all Rényi divergences of order α are at most αρ.
+        rho: Rho,
+        /// The neighbours for which that is known.
+        adjacency: Adjacency,
+    },
 }
 
 impl Event {
@@ -187,6 +210,9 @@ impl Event {
 enum RawEvent {
     NonPrivate,
     Gaussian { lots: Sampling, release: Release },
+    Laplace { lots: Sampling, multiplier: Sigma },
+    EpsilonDelta { epsilon: Epsilon, delta: FailureProbability, adjacency: Adjacency },
+    Zcdp { rho: Rho, adjacency: Adjacency },
 }
 
 impl TryFrom<RawEvent> for Event {
@@ -198,14 +224,32 @@ impl TryFrom<RawEvent> for Event {
                 lots.check()?;
                 Self::Gaussian { lots, release }
             }
+            RawEvent::Laplace { lots, multiplier } => {
+                lots.check()?;
+                Self::Laplace { lots, multiplier }
+            }
+            RawEvent::EpsilonDelta { epsilon, delta, adjacency } => {
+                Self::EpsilonDelta { epsilon, delta, adjacency }
+            }
+            RawEvent::Zcdp { rho, adjacency } => Self::Zcdp { rho, adjacency },
         })
     }
 }
 
 impl std::fmt::Display for Event {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self::Gaussian { lots, release } = self else {
-            return f.write_str("a non-private event");
+        let (lots, release) = match self {
+            Self::NonPrivate => return f.write_str("a non-private event"),
+            Self::Gaussian { lots, release } => (lots, release),
+            Self::Laplace { lots, multiplier } => {
+                return write!(f, "{lots} Laplace (scale {multiplier})");
+            }
+            Self::EpsilonDelta { epsilon, delta, adjacency } => {
+                return write!(f, "a release with ε = {epsilon} and δ = {delta} under {adjacency}");
+            }
+            Self::Zcdp { rho, adjacency } => {
+                return write!(f, "a release with {rho}-zCDP under {adjacency}");
+            }
         };
         lots.fmt(f)?;
         match release.blocks() {
@@ -378,6 +422,13 @@ mod tests {
             Event::NonPrivate,
             Event::gaussian(Sampling::Full, sigma(2.0)),
             Event::gaussian(Sampling::fixed_size(10, 10).unwrap(), sigma(2.0)),
+            Event::Laplace { lots: Sampling::Full, multiplier: sigma(2.0) },
+            Event::EpsilonDelta {
+                epsilon: Epsilon::new(1.0).unwrap(),
+                delta: FailureProbability::new(0.0).unwrap(),
+                adjacency: Adjacency::ReplaceOne,
+            },
+            Event::Zcdp { rho: Rho::new(0.5).unwrap(), adjacency: Adjacency::AddRemove },
             Event::Gaussian {
                 lots: Sampling::shuffled(10, 4).unwrap(),
                 release: Release::joint([(sigma(1.0), 2)]).unwrap(),
@@ -385,6 +436,16 @@ mod tests {
         ] {
             let text = serde_json::to_string(&good).unwrap();
             assert_eq!(serde_json::from_str::<Event>(&text).unwrap(), good, "{text}");
+        }
+        for bad in [
+            fixed
+                .replace("gaussian", "laplace")
+                .replace(r#""release":[[1.0,1]]"#, r#""multiplier":1.0"#),
+            r#"{"epsilon-delta":{"epsilon":1.0,"delta":1.0,"adjacency":"add-remove"}}"#.into(),
+            r#"{"zcdp":{"rho":-1.0,"adjacency":"add-remove"}}"#.into(),
+            r#"{"zcdp":{"rho":1.0}}"#.into(),
+        ] {
+            assert!(serde_json::from_str::<Event>(&bad).is_err(), "{bad}");
         }
         assert!(
             serde_json::from_str::<Event>(r#"{"gaussian":{"lots":"full","release":[]}}"#).is_err()

@@ -16,7 +16,13 @@ pub(crate) fn mu(events: &Composition, unit: Unit) -> Result<f64> {
     for (event, count) in events.runs() {
         let unsupported =
             || Error::Unsupported { accountant: "gdp", event: format!("{event} for {unit}") };
-        let Event::Gaussian { lots, release } = event else { return Ok(f64::INFINITY) };
+        let (lots, release) = match event {
+            Event::NonPrivate => return Ok(f64::INFINITY),
+            Event::Gaussian { lots, release } => (lots, release),
+            Event::Laplace { .. } | Event::EpsilonDelta { .. } | Event::Zcdp { .. } => {
+                return Err(unsupported());
+            }
+        };
         let s2 = release.effective_sigma().powi(-2);
         let sensitivity = unit.adjacency.sensitivity() * unit.rows as f64;
         let one = match lots {

@@ -16,7 +16,7 @@
 //! | how lots are drawn | [`sampling`] |
 //! | a run of equal steps, from sizes and rates | [`shape`] |
 //! | accesses to data: sampling and releases | [`event`] |
-//! | the dominating pair of each event, with proofs | `pair` (private) |
+//! | the dominating pair of each event, with proofs | `pair` for Gaussian noise, `atoms` for others (private) |
 //! | ε and δ | [`cost`], by `rdp` or `pld` (private) |
 //! | σ, steps or lot size from ε | [`calibrate`] |
 //! | trade-off curves of membership inference | [`curve`] |
@@ -26,10 +26,12 @@
 //! Every bound is an upper bound, except those of [`Accountant::Gdp`], which are marked as
 //! estimates. What cannot be computed is ε = ∞ or an error, never a smaller number.
 
+mod atoms;
 pub mod calibrate;
 pub mod cost;
 pub mod curve;
 mod direction;
+mod dominating;
 pub mod error;
 pub mod event;
 mod gaussian;
@@ -50,6 +52,6 @@ pub use curve::TradeOff;
 pub use error::{Error, Result};
 pub use event::{Adjacency, Composition, Event, Release};
 pub use ledger::{Budget, Ledger};
-pub use number::{Delta, Epsilon, SamplingRate, Sigma};
+pub use number::{Delta, Epsilon, FailureProbability, Rho, SamplingRate, Sigma};
 pub use sampling::{Sampling, SamplingMethod};
 pub use shape::RunShape;

@@ -53,6 +53,15 @@ checked!(
     Epsilon, "epsilon", "finite and at least 0", |x| (0.0..f64::INFINITY).contains(&x)
 );
 
+checked!(
+    /// The δ of a release that is known to be (ε, δ)-private.
+    FailureProbability, "delta", "at least 0 and less than 1", |x| (0.0..1.0).contains(&x)
+);
+checked!(
+    /// The ρ of zero-concentrated differential privacy.
+    Rho, "rho", "finite and at least 0", |x| (0.0..f64::INFINITY).contains(&x)
+);
+
 #[cfg(test)]
 mod tests {
     use super::*;

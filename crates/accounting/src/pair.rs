@@ -94,7 +94,7 @@ pub(crate) enum PairKind {
 
 /// A dominating pair (P, Q) in units of the noise.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct DominatingPair {
+pub(crate) struct GaussianPair {
     kind: PairKind,
     mixture: Mixture,
     /// P beyond this point is truncated (moved to loss ∞).
@@ -253,7 +253,7 @@ impl Piece<'_> {
     }
 }
 
-impl DominatingPair {
+impl GaussianPair {
     /// The pair of this kind for a unit of `rows` rows, each in the lot with probability `rate`.
     pub(crate) fn new(kind: PairKind, shift: f64, rate: f64, rows: u64) -> Self {
         Self { kind, mixture: Mixture::new(shift, rate, rows), cut: f64::INFINITY }

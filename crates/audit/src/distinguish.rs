@@ -67,6 +67,15 @@ impl Claim {
                         release: Release::joint(blocks.collect::<Result<Vec<_>>>()?)?,
                     }
                 }
+                Event::Laplace { lots, multiplier } => Event::Laplace {
+                    lots: *lots,
+                    multiplier: Sigma::new(multiplier.get() * factor)?,
+                },
+                Event::EpsilonDelta { .. } | Event::Zcdp { .. } => {
+                    let event = event.to_string();
+                    let refused = accounting::Error::Unsupported { accountant: "audit", event };
+                    return Err(refused.into());
+                }
             };
             events.push(event, *count)?;
         }

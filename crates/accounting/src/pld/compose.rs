@@ -26,7 +26,8 @@
 use super::convolution::Convolution;
 use super::discrete::{Discrete, Grid, discretise};
 use crate::direction::Direction;
-use crate::pair::{DominatingPair, Moments};
+use crate::dominating::DominatingPair;
+use crate::pair::Moments;
 use crate::rdp;
 
 /// ln of the tilted mass that may wrap around from the left of the window.
@@ -125,7 +126,7 @@ pub(crate) fn compose(direction: &Direction, options: ComposeOptions) -> Option<
     };
     let mut infinite = 0.0;
     for (pair, count) in direction.pairs() {
-        let one = discretise(pair, grid(fine, *count));
+        let one = discretise(pair, grid(fine, *count))?;
         if ratio == 1.0 {
             all.multiply(&one, *count, 0.0);
             continue;
@@ -139,7 +140,7 @@ pub(crate) fn compose(direction: &Direction, options: ComposeOptions) -> Option<
         infinite += times as f64 * coarse.infinite;
         all.multiply(&coarse.distribution, times, coarse.rounding);
         if count % times > 0 {
-            all.multiply(&discretise(pair, grid(step, *count)), count % times, 0.0);
+            all.multiply(&discretise(pair, grid(step, *count))?, count % times, 0.0);
         }
     }
     let first = window.first(step);

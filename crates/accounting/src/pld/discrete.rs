@@ -20,7 +20,9 @@
 //! # Checked by
 //! `splitting_keeps_both_masses`, `tests/golden.rs`.
 
-use crate::pair::{DominatingPair, Piece};
+use crate::atoms::Atoms;
+use crate::dominating::DominatingPair;
+use crate::pair::{GaussianPair, Piece};
 use crate::special::LN_SQRT_2PI;
 
 /// Bound on the relative error of quadrature and rounding in the mass of one cell.
@@ -55,8 +57,36 @@ pub(crate) struct Grid {
     pub(crate) ln_rarity: f64,
 }
 
-/// Discretises one truncated pair on the grid.
-pub(crate) fn discretise(pair: &DominatingPair, grid: Grid) -> Discrete {
+/// Discretises one truncated pair on the grid; `None` for bounds without a pair.
+pub(crate) fn discretise(pair: &DominatingPair, grid: Grid) -> Option<Discrete> {
+    match pair {
+        DominatingPair::Gaussian(pair) => Some(discretise_density(pair, grid)),
+        DominatingPair::Atoms(atoms) => Some(discretise_atoms(atoms, grid)),
+        DominatingPair::Zcdp(_) => None,
+    }
+}
+
+/// Splits each atom between the knots around it.
+fn discretise_atoms(atoms: &Atoms, Grid { theta, step, .. }: Grid) -> Discrete {
+    let ln_mgf = atoms.moments(theta).ln_mgf;
+    let unit = -(-step).exp_m1();
+    let knot = |loss: f64| (loss / step).floor() as i64;
+    let first = atoms.iter().map(|atom| knot(atom.loss)).min().unwrap_or(0);
+    let last = atoms.iter().map(|atom| knot(atom.loss)).max().unwrap_or(0) + 1;
+    let mut masses = vec![0.0; (last - first + 1) as usize];
+    for atom in atoms.iter() {
+        let k = knot(atom.loss);
+        let below = step * k as f64;
+        let up = (-(below - atom.loss).exp_m1() / unit).clamp(0.0, 1.0);
+        let mass = atom.mass * (theta * below - ln_mgf).exp() * (1.0 + SLACK);
+        masses[(k - first) as usize] += mass * (1.0 - up);
+        masses[(k - first) as usize + 1] += mass * up * (theta * step).exp();
+    }
+    Discrete { first, masses }
+}
+
+/// Integrates the mass of each cell and splits it between the knots around it.
+fn discretise_density(pair: &GaussianPair, grid: Grid) -> Discrete {
     let Grid { theta, saddle, step, decisive, ln_rarity } = grid;
     let ln_mgf = pair.moments(theta).ln_mgf;
     let (further, ln_further) = (saddle - theta, pair.moments(saddle).ln_mgf - ln_mgf);
@@ -196,8 +226,8 @@ mod tests {
     fn splitting_keeps_both_masses() {
         for kind in [PairKind::Remove, PairKind::Add, PairKind::Replace, PairKind::Kinked] {
             for (shift, rate) in [(1.0, 0.01), (0.3, 0.2), (3.0, 0.5), (5.0, 0.9), (0.05, 0.999)] {
-                let pair = DominatingPair::new(kind, shift, rate, 1).truncated(-60.0).0;
-                let d = discretise(
+                let pair = GaussianPair::new(kind, shift, rate, 1).truncated(-60.0).0;
+                let d = discretise_density(
                     &pair,
                     Grid { theta: 0.0, saddle: 5.0, step: 1e-3, decisive: 1.0, ln_rarity: 10.0 },
                 );
@@ -223,8 +253,8 @@ mod tests {
         for kind in [PairKind::Remove, PairKind::Add, PairKind::Replace, PairKind::Kinked] {
             for theta in [0.5, 3.0, 20.0] {
                 let (pair, step) =
-                    (DominatingPair::new(kind, 1.0, 0.05, 1).truncated(-400.0).0, 2e-3);
-                let d = discretise(
+                    (GaussianPair::new(kind, 1.0, 0.05, 1).truncated(-400.0).0, 2e-3);
+                let d = discretise_density(
                     &pair,
                     Grid { theta, saddle: theta, step, decisive: 1.0, ln_rarity: 10.0 },
                 );

@@ -153,7 +153,7 @@ fn trial_charge(
         accounting::Event::Gaussian { release, .. } => {
             release.blocks().iter().any(|(block_sigma, _)| *block_sigma == sigma)
         }
-        accounting::Event::NonPrivate => false,
+        _ => false,
     });
     let event = event.ok_or(Error::Internal("nothing was charged for the audited query"))?;
     Ok(Composition::repeated(event.clone(), steps))

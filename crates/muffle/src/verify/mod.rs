@@ -299,7 +299,8 @@ fn check_sampling(statement: &Statement) -> Finding {
                     statement.sampling_in_words()
                 )));
             }
-            _ => {}
+            Event::Gaussian { .. } | Event::NonPrivate => {}
+            _ => return Err(Failure::new(format!("charges: a run never charges {event}"))),
         }
     }
     Ok(format!("{} of {} records, as charged", lot.round(), statement.records))
@@ -352,7 +353,7 @@ fn check_noise(statement: &Statement) -> Finding {
     };
     let has_gradient = |event: &Event| match event {
         Event::Gaussian { release, .. } => gradient_blocks(release, sigma).is_some(),
-        Event::NonPrivate => false,
+        _ => false,
     };
     let mut kinds: Vec<&Event> = Vec::new();
     for (event, _) in events.runs() {

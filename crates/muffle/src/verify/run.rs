@@ -121,7 +121,7 @@ fn recompute_plan(config: &Config, statement: &Statement) -> Result<Plan, Failur
 fn placeholders(config: &Config, statement: &Statement) -> Result<Vec<Trainable>, Failure> {
     let blocks = statement.ledger.events().runs().iter().find_map(|(event, _)| match event {
         Event::Gaussian { release, .. } => gradient_blocks(release, statement.noise_multiplier?),
-        Event::NonPrivate => None,
+        _ => None,
     });
     let blocks = blocks.unwrap_or(1);
     if blocks > MAX_BLOCKS {
