@@ -31,8 +31,8 @@ keys! {
     pub struct Config {
         /// C₀: the scale b of the first step.
         pub clip: Auto<f64> = Auto::Auto,
-        /// The limits of v, as the smallest and the largest clip bound.
-        pub clips: (f64, f64) = (0.01, 1.0),
+        /// The limits of v, as the smallest and the largest clip bound. By default C₀/10 and 10 C₀.
+        pub clips: Auto<(f64, f64)> = Auto::Auto,
         /// β₁: decay of the average of the gradient.
         pub mean_decay: f64 = 0.99,
         /// β₂: decay of the average of the variance.
@@ -85,9 +85,11 @@ impl AdaClip {
         within("optimizer.variance_decay", config.variance_decay, 0.0, 1.0)?;
         within("optimizer.momentum", config.momentum.or(0.0), 0.0, 1.0)?;
         Positive::new("optimizer.variance_scale", config.variance_scale)?;
+        let start = bound.clip.get();
+        let clips = config.clips.or((start / 10.0, 10.0 * start));
         Ok(Self {
             config,
-            clip: CenteredClip::new(config.clips, bound, params)?,
+            clip: CenteredClip::new(clips, bound, params)?,
             shapes: shapes(params.iter()),
             variance: TensorMap::new(),
             velocity: TensorMap::new(),

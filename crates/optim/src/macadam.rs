@@ -37,8 +37,9 @@ keys! {
     pub struct Config {
         /// C₀: the first scale b, and the level of all later ones if `variance` is `tensor`.
         pub clip: Auto<f64> = Auto::Auto,
-        /// The limits of ŝ, as the smallest and the largest clip bound; of b for `tensor`.
-        pub clips: (f64, f64) = (0.01, 10.0),
+        /// The limits of ŝ, as the smallest and the largest clip bound; of b for `tensor`. By default
+        /// C₀/100 and 10 C₀.
+        pub clips: Auto<(f64, f64)> = Auto::Auto,
         /// β₁ and β₂: decay of the averages of the gradient and of its square.
         pub betas: (f64, f64) = BETAS,
         /// γ: added to √v̂.
@@ -81,6 +82,8 @@ pub enum Variance {
 /// Adam with clipping around its own first moment.
 pub struct MacAdam {
     config: Config,
+    /// The least and the largest clip bound.
+    clips: (f64, f64),
     /// c_s
     variance_scale: f64,
     /// σ/B, of the latest answer.
@@ -114,14 +117,16 @@ impl MacAdam {
         lot_size: f64,
         params: &Params,
     ) -> Result<Self, Refused> {
-        let clip = CenteredClip::new(config.clips, bound, params)?;
+        let start = bound.clip.get();
+        let clips = config.clips.or((start / 100.0, 10.0 * start));
+        let clip = CenteredClip::new(clips, bound, params)?;
         // β₁ = 0 would make κ_t zero.
         within("optimizer.betas", config.betas.0, f64::MIN_POSITIVE, 1.0)?;
         within("optimizer.betas", config.betas.1, 0.0, 1.0)?;
         within("optimizer.epsilon", config.epsilon, 0.0, f64::INFINITY)?;
         let estimate = match (config.variance, config.variance_scale) {
             (Variance::Tensor, Auto::Auto) => {
-                Estimate::Tensors(PooledVariance::new(config.betas.0, bound.clip.get(), params))
+                Estimate::Tensors(PooledVariance::new(config.betas.0, start, params))
             }
             (Variance::Tensor, Auto::Value(_)) => {
                 return Err(Refused::Query(
@@ -136,6 +141,7 @@ impl MacAdam {
             Positive::new("optimizer.variance_scale", config.variance_scale.or(lot_size))?.get();
         Ok(Self {
             config,
+            clips,
             variance_scale,
             noise: 0.0,
             clip,
@@ -225,7 +231,7 @@ impl Descent for MacAdam {
             Estimate::Tensors(pools) => {
                 pools.shrink_center(center, self.noise, self.steps);
                 let squares = self.clip.gather_scale(gather)?;
-                pools.advance(squares, self.noise, self.config.clips);
+                pools.advance(squares, self.noise, self.clips);
             }
         }
         self.clip.limit_center();

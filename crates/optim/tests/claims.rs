@@ -332,7 +332,7 @@ fn spread_of_macadam(variance: Variance, steps: u64) -> f64 {
     let count = 40_000;
     let params = Params::new(vec![Array::zeros([count])]);
     let config = macadam::Config {
-        clips: (1e-3, 1e6),
+        clips: Auto::Value((1e-3, 1e6)),
         variance,
         variance_scale: Auto::Value(1.0),
         ..macadam::Config::default()
@@ -384,7 +384,7 @@ fn macadams_scale_has_the_right_fixed_point() {
         let params = Params::new(vec![Array::zeros([count])]);
         let config = macadam::Config {
             betas: (0.99, 0.999),
-            clips: (1e-3, 1e9),
+            clips: Auto::Value((1e-3, 1e9)),
             variance: Variance::Exact,
             variance_scale: Auto::Value(factor),
             ..macadam::Config::default()
@@ -430,7 +430,8 @@ fn macadams_scale_has_the_right_fixed_point() {
 fn scales_of_macadam(variance: Variance, lot: f64, sigma: f64) -> ([f64; 2], f64) {
     let count = 2000;
     let params = Params::new(vec![Array::zeros([count]), Array::zeros([count])]);
-    let config = macadam::Config { clips: (1.0, 1e3), variance, ..macadam::Config::default() };
+    let config =
+        macadam::Config { clips: Auto::Value((1.0, 1e3)), variance, ..macadam::Config::default() };
     let mut macadam = MacAdam::new(config, Bound::new(60.0, sigma).unwrap(), lot, &params).unwrap();
     for step in 0..400u64 {
         let query = macadam.query(&params).unwrap();
@@ -519,7 +520,7 @@ fn adaclips_step_is_that_of_a_brute_force_sum() {
     let shapes = [vec![3, 2], vec![4]];
     let params = Params::new(shapes.iter().map(|shape| Array::zeros(&shape[..])).collect());
     let config = adaclip::Config {
-        clips: (0.5, 6.0),
+        clips: Auto::Value((0.5, 6.0)),
         mean_decay: 0.7,
         variance_decay: 0.8,
         ..adaclip::Config::default()

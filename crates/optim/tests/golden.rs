@@ -184,7 +184,7 @@ impl Case {
             betas: (self.number("beta1"), self.number("beta2")),
             epsilon: self.number("gamma"),
             clip: Auto::Auto,
-            clips: (self.number("clip_min"), self.number("clip_max")),
+            clips: Auto::Value((self.number("clip_min"), self.number("clip_max"))),
             variance: match self.text("variance") {
                 "tensor" => Variance::Tensor,
                 "exact" => Variance::Exact,
@@ -200,7 +200,7 @@ impl Case {
     fn adaclip(&self) -> AdaClip {
         let config = adaclip::Config {
             clip: Auto::Auto,
-            clips: (self.number("clip_min"), self.number("clip_max")),
+            clips: Auto::Value((self.number("clip_min"), self.number("clip_max"))),
             mean_decay: self.number("beta1"),
             variance_decay: self.number("beta2"),
             variance_scale: self.number("variance_scale"),
