@@ -48,7 +48,8 @@ const TRAIN = ['--set', 'evaluation.every=1', '--set', 'evaluation.examples=4', 
 
 let browser;
 try {
-  const live = start('train', '--out', 'live', '--steps', '40', ...TRAIN);
+  // So many steps that the run does not end before the test does.
+  const live = start('train', '--out', 'live', '--steps', '5000', ...TRAIN);
   const done = start('train', '--out', 'done', '--steps', '2', ...TRAIN);
   const board = start('board', '.', '--port', '0');
   const address = (await until('address', () => board.output.match(/^(http:\S+)\n/)))[1];
@@ -170,9 +171,9 @@ try {
     const row = page.locator('#runs tbody tr', { hasText: 'live' });
     const state = (expected, seconds) => until(expected, async () => (await row.locator('.chip').textContent()) === expected, seconds);
     live.kill('SIGKILL');
-    await state('interrupted', 5);
+    await state('interrupted', 60);
     start('resume', 'live');
-    await state('running', 30);
+    await state('running', 60);
   });
 
   await check('a report is shown and verified', async () => {
