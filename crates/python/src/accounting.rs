@@ -2,7 +2,8 @@
 
 use crate::error::{Error, invalid};
 use accounting::{
-    Accountant, Adjacency, Cost, Delta, Epsilon, RunShape, SamplingMethod, Sigma, Unit,
+    Accountant, Adjacency, Cost, Delta, Epsilon, FailureProbability, Rho, RunShape, Sampling,
+    SamplingMethod, SamplingRate, Sigma, Unit,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -90,6 +91,41 @@ impl Event {
         let events = Sigma::new(noise_multiplier).and_then(one).map_err(Error::from)?;
         let event = events.runs().first().map(|(event, _)| event.clone());
         event.map(Self).ok_or_else(|| invalid("blocks: expected at least 1, got 0"))
+    }
+
+    /// Laplace noise on one number from a lot.
+    ///
+    /// `noise_multiplier` is the scale of the noise divided by the largest contribution of a record.
+    /// Without a sampling rate, all records are in the lot; otherwise each is in it independently with
+    /// this probability.
+    #[staticmethod]
+    #[pyo3(signature = (noise_multiplier, *, sampling_rate=None))]
+    fn laplace(noise_multiplier: f64, sampling_rate: Option<f64>) -> PyResult<Self> {
+        let multiplier = Sigma::new(noise_multiplier).map_err(Error::from)?;
+        let rate = sampling_rate.map(SamplingRate::new).transpose().map_err(Error::from)?;
+        let lots = rate.map_or(Sampling::Full, |rate| Sampling::Poisson { rate });
+        Ok(Self(accounting::Event::Laplace { lots, multiplier }))
+    }
+
+    /// A release that is known to be (ε, δ)-private for these neighbours, whatever its mechanism.
+    #[staticmethod]
+    #[pyo3(signature = (epsilon, delta=0.0, *, adjacency="add-remove"))]
+    fn epsilon_delta(epsilon: f64, delta: f64, adjacency: &str) -> PyResult<Self> {
+        let Unit { adjacency, .. } = unit(adjacency, 1)?;
+        let epsilon = Epsilon::new(epsilon).map_err(Error::from)?;
+        let delta = FailureProbability::new(delta).map_err(Error::from)?;
+        Ok(Self(accounting::Event::EpsilonDelta { epsilon, delta, adjacency }))
+    }
+
+    /// A release that is known to be ρ-zero-concentrated differentially private for these neighbours.
+    ///
+    /// Only the accountants "rdp" and "best" have a bound for it.
+    #[staticmethod]
+    #[pyo3(signature = (rho, *, adjacency="add-remove"))]
+    fn zcdp(rho: f64, adjacency: &str) -> PyResult<Self> {
+        let Unit { adjacency, .. } = unit(adjacency, 1)?;
+        let rho = Rho::new(rho).map_err(Error::from)?;
+        Ok(Self(accounting::Event::Zcdp { rho, adjacency }))
     }
 
     /// An access without a guarantee: ε is infinite from then on.
@@ -196,7 +232,7 @@ impl Ledger {
         self.0.events().runs().iter().map(|(event, count)| (Event(event.clone()), *count)).collect()
     }
 
-    /// ε of all events at this δ.
+    /// ε of all events at this δ, which may be 0.
     #[pyo3(signature = (
         delta, *, adjacency="add-remove", rows_per_person=1, accountant="best"
     ))]
@@ -209,7 +245,19 @@ impl Ledger {
         accountant: &str,
     ) -> PyResult<Guarantee> {
         let (unit, by) = (unit(adjacency, rows_per_person)?, self::accountant(accountant)?);
-        let price = || self.cost(unit)?.epsilon(by, Delta::new(delta)?);
+        let price = || {
+            let cost = self.cost(unit)?;
+            if delta != 0.0 {
+                return cost.epsilon(by, Delta::new(delta)?);
+            }
+            let nothing = cost.epsilon(by, Delta::new(0.5)?)?;
+            Ok(accounting::Guarantee {
+                epsilon: cost.pure_epsilon(),
+                delta,
+                order: None,
+                ..nothing
+            })
+        };
         Ok(py.detach(price).map_err(Error::from)?.into())
     }
 

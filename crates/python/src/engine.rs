@@ -7,7 +7,7 @@ use engine::{
     Accumulator, CheckedQuery, Engine, Error, Example, Input, Isolation, Observed, StepScale, Sum,
     SumPrecision, Target, Weights,
 };
-use protocol::{GeometryKind, Params, Role, Trainable};
+use protocol::{Geometry, GeometryKind, Params, Role, Trainable};
 use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyByteArrayMethods};
@@ -35,6 +35,8 @@ pub(crate) struct PythonEngine {
     seam: Py<PyAny>,
     tensors: Vec<Trainable>,
     precision: Option<SumPrecision>,
+    /// The geometry that Python has; `None` if not known.
+    geometry: Option<Geometry>,
     raised: Raised,
 }
 
@@ -48,7 +50,7 @@ impl PythonEngine {
             let described: Vec<Description> = seam.call_method0(py, "trainable")?.extract(py)?;
             described.into_iter().map(trainable).collect::<PyResult<_>>()
         })?;
-        Ok(Self { seam, tensors, precision: None, raised })
+        Ok(Self { seam, tensors, precision: None, geometry: None, raised })
     }
 
     /// Reads the current values of all tensors.
@@ -81,6 +83,38 @@ impl PythonEngine {
                 Error::Device(text.into())
             })
         })
+    }
+
+    /// Sends a geometry, if Python has another one.
+    fn send(&mut self, geometry: &Geometry) -> Result<(), Error> {
+        if self.geometry.as_ref() == Some(geometry) {
+            return Ok(());
+        }
+        self.geometry = None;
+        self.call(0, |py, seam| {
+            let bytes = |array: &Array| PyByteArray::new(py, bytemuck::cast_slice(array.data()));
+            let answer = match geometry {
+                Geometry::Identity => seam.call_method0("use_identity"),
+                Geometry::Affine { center, scale } => {
+                    let tensors = center.iter().zip(scale.iter());
+                    let tensors: Vec<_> =
+                        tensors.map(|(center, scale)| (bytes(center), bytes(scale))).collect();
+                    seam.call_method1("use_affine", (tensors,))
+                }
+                Geometry::Tangent { frames } => {
+                    let frame = |frame: &protocol::Frame| {
+                        let basis = bytes(&frame.right_basis);
+                        let inverses = (bytes(&frame.left_inverse), bytes(&frame.right_inverse));
+                        (frame.left, frame.right, basis, inverses.0, inverses.1)
+                    };
+                    let frames: Vec<_> = frames.iter().map(frame).collect();
+                    seam.call_method1("use_tangent", (frames,))
+                }
+            };
+            answer.map(drop)
+        })?;
+        self.geometry = Some(geometry.clone());
+        Ok(())
     }
 
     /// Returns the elements of a tensor.
@@ -181,6 +215,7 @@ impl Engine for PythonEngine {
 
     fn unload(&mut self) {
         self.precision = None;
+        self.geometry = None;
         // Nothing depends on it: the next query starts a new sum.
         let _ = self.call(0, |_, seam| seam.call_method0("unload").map(drop));
     }
@@ -201,6 +236,7 @@ impl Engine for PythonEngine {
         query: &CheckedQuery<'_>,
     ) -> Result<Observed, Error> {
         let indices = indices_of(examples)?;
+        self.send(query.geometry())?;
         let count = query.blocks().count();
         let mut blocks = vec![Vec::new(); count];
         (0..self.tensors.len()).for_each(|k| blocks[query.blocks().of(k)].push(k));
@@ -251,8 +287,8 @@ impl Engine for PythonEngine {
         Isolation::UpToRounding
     }
 
-    fn supports(&self, geometry: GeometryKind) -> bool {
-        geometry == GeometryKind::Identity
+    fn supports(&self, _geometry: GeometryKind) -> bool {
+        true
     }
 }
 

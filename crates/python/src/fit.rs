@@ -256,23 +256,10 @@ fn metrics(figures: &str) -> PyResult<Metrics> {
     serde_json::from_str(figures).map_err(|error| invalid(format!("figures: {error}")))
 }
 
-/// Optimizers that clip in other coordinates than those of gradients.
-///
-/// An engine in Python reports norms of gradients only, so their first query would be refused.
-const OTHER_GEOMETRIES: [&str; 3] = ["dp-macadam", "dp-adaclip", "dp-prism"];
-
 /// The default configuration of a model and records of a program, with changes.
 fn external(optimizer: Option<&str>, changes: &[String]) -> PyResult<muffle::Config> {
     let mut config = muffle::Config::default();
     config.data.train = "external".into();
     config.evaluation.samples = 0;
-    let config = config_with(config, optimizer, changes)?;
-    let name = config.optimizer.name();
-    if OTHER_GEOMETRIES.contains(&name) {
-        return Err(invalid(format!(
-            "optimizer: {name} clips in other coordinates than those of gradients, in which an \
-             engine in Python reports no norms; choose another one, such as dp-adam or dp-muon-bc"
-        )));
-    }
-    Ok(config)
+    config_with(config, optimizer, changes)
 }

@@ -53,6 +53,34 @@ def test_calibration_keeps_the_promise():
     assert lot.lot_size > 1024 and lot.guarantee.epsilon <= 3
 
 
+def test_laplace_noise_and_known_guarantees():
+    def epsilon(event, count=1, delta=1e-5, **options):
+        ledger = muffle.Ledger()
+        ledger.charge(event, count)
+        return ledger.epsilon(delta, **options).epsilon
+
+    laplace = muffle.Event.laplace(2.0)
+    assert epsilon(laplace, 3, delta=0.0) == pytest.approx(1.5)
+    assert epsilon(laplace, 3, delta=0.01) < 1.5
+    assert epsilon(muffle.Event.laplace(2.0, sampling_rate=0.1), 3) < 0.3
+    known = muffle.Event.epsilon_delta(1.0, 1e-5)
+    assert epsilon(known) == pytest.approx(1.0)
+    assert math.isinf(epsilon(known, delta=1e-6)) and math.isinf(epsilon(known, delta=0.0))
+    assert epsilon(known, delta=1e-4, adjacency="replace-one") == pytest.approx(2.0, rel=1e-2)
+    zcdp = muffle.Event.zcdp(0.5)
+    assert epsilon(zcdp) == pytest.approx(epsilon(muffle.Event.gaussian(1.0), accountant="rdp"), rel=1e-6)
+    with pytest.raises(ValueError, match="use rdp"):
+        epsilon(zcdp, accountant="pld")
+    with pytest.raises(ValueError, match="does not support"):
+        epsilon(muffle.Event.zcdp(0.5, adjacency="replace-one"))
+    for event in (laplace, known, zcdp):
+        assert muffle.Event.from_json(event.to_json()) == event
+    for bad in (lambda: muffle.Event.laplace(0.0), lambda: muffle.Event.epsilon_delta(1.0, 1.0),
+                lambda: muffle.Event.epsilon_delta(-1.0), lambda: muffle.Event.zcdp(math.nan)):
+        with pytest.raises(ValueError):
+            bad()
+
+
 def test_ledgers():
     ledger = muffle.Ledger()
     event = muffle.Event.gaussian(1.0, sampling_rate=0.01)

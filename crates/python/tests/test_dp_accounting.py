@@ -23,6 +23,13 @@ def gaussian(sigma, rate=None, count=1):
     return dp_accounting.SelfComposedDpEvent(event, count)
 
 
+def laplace(scale, rate=None, count=1):
+    event = dp_accounting.LaplaceDpEvent(scale)
+    if rate is not None:
+        event = dp_accounting.PoissonSampledDpEvent(rate, event)
+    return dp_accounting.SelfComposedDpEvent(event, count)
+
+
 @pytest.mark.parametrize("relation", list(Relation))
 @pytest.mark.parametrize(
     "event",
@@ -42,6 +49,43 @@ def test_figures_equal_theirs(event, relation):
         assert ours.get_epsilon(delta) == pytest.approx(theirs.get_epsilon(delta), rel=2e-3, abs=1e-6)
     for epsilon in (0.1, 1.0, 3.0):
         assert ours.get_delta(epsilon) == pytest.approx(theirs.get_delta(epsilon), rel=2e-2, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        laplace(1.0),
+        laplace(10.0, count=40),
+        laplace(1.0, 0.01, 500),
+        laplace(0.5, 0.3, 20),
+        dp_accounting.ComposedDpEvent([gaussian(1.0, 0.05, 50), laplace(2.0), laplace(3.0, 1.0)]),
+    ],
+)
+def test_laplace_noise_costs_what_theirs_does(event):
+    for relation in (Relation.ADD_OR_REMOVE_ONE, Relation.REPLACE_SPECIAL):
+        ours, theirs = PLDAccountant(relation), pld.PLDAccountant(relation)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            ours.compose(event)
+        theirs.compose(event)
+        for delta in (1e-8, 1e-5, 1e-2):
+            expected = theirs.get_epsilon(delta)
+            assert ours.get_epsilon(delta) == pytest.approx(expected, rel=3e-3, abs=1e-6)
+        # Theirs knows no largest loss, and has infinity at δ = 0.
+        assert ours.get_epsilon(0.0) >= ours.get_epsilon(1e-8)
+        for epsilon in (0.1, 0.55, 3.0):
+            expected = theirs.get_delta(epsilon)
+            assert ours.get_delta(epsilon) == pytest.approx(expected, rel=3e-2, abs=1e-12)
+    # Their class has no figure for a replaced record.
+    for accountant in (PLDAccountant, pld.PLDAccountant):
+        assert not accountant(Relation.REPLACE_ONE).supports(event)
+
+
+def test_laplace_noise_alone_is_private_without_delta():
+    ours = PLDAccountant().compose(laplace(10.0, count=40)).compose(laplace(1.0, 0.3))
+    exact = 4.0 + math.log1p(0.3 * math.expm1(1.0))
+    assert ours.get_epsilon(0.0) == pytest.approx(exact, rel=1e-9)
+    assert ours.compose(gaussian(10.0)).get_epsilon(0.0) == math.inf
 
 
 def test_calibration_is_theirs_with_our_accountant():
@@ -86,10 +130,10 @@ def test_other_events_are_refused(event):
 
 
 def test_other_noise_is_computed_by_their_class_with_a_warning():
-    events = [gaussian(1.0, 0.1, 10), dp_accounting.LaplaceDpEvent(2.0), gaussian(3.0)]
-    ours, theirs = PLDAccountant(), pld.PLDAccountant()
+    events = [gaussian(1.0, 0.1, 10), dp_accounting.RandomizedResponseDpEvent(0.5, 2), laplace(3.0)]
+    ours, theirs = (accountant(Relation.REPLACE_SPECIAL) for accountant in (PLDAccountant, pld.PLDAccountant))
     ours.compose(events[0])
-    with pytest.warns(muffle.PrivacyWarning, match="LaplaceDpEvent is computed by dp-accounting"):
+    with pytest.warns(muffle.PrivacyWarning, match="RandomizedResponseDpEvent is computed by dp-accounting"):
         ours.compose(events[1])
     ours.compose(events[2])
     for event in events:

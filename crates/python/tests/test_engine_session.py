@@ -16,6 +16,7 @@ class LeastSquares:
         self.records, self.error = records, error
         self.width = len(records[0]) - 1
         self.weights = [0.1] * self.width
+        self.affine = None
 
     def trainable(self):
         return [("weights", [self.width], "vector", None, False, False)]
@@ -52,13 +53,24 @@ class LeastSquares:
     def losses(self, indices):
         return [0.5 * self.residual(i)[0] ** 2 for i in indices]
 
+    def use_identity(self):
+        self.affine = None
+
+    def use_affine(self, tensors):
+        assert len(tensors) == 1
+        self.affine = [array.array("f", bytes(values)).tolist() for values in tensors[0]]
+
     def start_sum(self):
         self.total = [0.0] * self.width
 
     def observe(self, indices, blocks):
         assert blocks == [[0]]
         self.observed = [[r * a for a in x] for r, x in map(self.residual, indices)]
-        squares = [sum(g * g for g in gradient) for gradient in self.observed]
+        center, scale = self.affine or ([0.0] * self.width, [1.0] * self.width)
+        squares = [
+            sum(((g - c) / s) ** 2 for g, c, s in zip(gradient, center, scale))
+            for gradient in self.observed
+        ]
         if self.error == "norm":
             squares = [0.5 * square for square in squares]
         if self.error == "count":
@@ -114,6 +126,23 @@ def test_a_run_on_an_engine_in_python(tmp_path):
         run.step()
 
 
+@pytest.mark.parametrize("optimizer", ["dp-macadam", "dp-adaclip"])
+def test_a_run_in_affine_coordinates(optimizer, tmp_path):
+    out, engine = tmp_path / "run", LeastSquares(records())
+    run = session(engine, out, "optimizer.learning_rate=0.3", optimizer=optimizer)
+    centered = 0
+    while run.step() is not None:
+        centered += engine.affine is not None and any(engine.affine[0])
+    assert centered > 50
+    released = array.array("f", bytes(run.released(0))).tolist()
+    assert abs(released[0] - 2) + abs(released[1] + 1) < 2.5
+    run.close()
+    engine = LeastSquares(records())
+    engine.use_affine = lambda tensors: None
+    with pytest.raises(muffle.Error, match="the norm reported for an example"):
+        session(engine, tmp_path / "other", optimizer=optimizer)
+
+
 def test_a_run_is_resumed(tmp_path):
     out, engine = tmp_path / "run", LeastSquares(records())
     run = session(engine, out)
@@ -150,8 +179,8 @@ def test_wrong_records_and_settings_are_refused(tmp_path):
     out = tmp_path / "run"
     with pytest.raises(muffle.InputError, match="record 301: expected 3 numbers, got 2"):
         session(LeastSquares([*records(), [1.0, 2.0]]), out)
-    with pytest.raises(muffle.InputError, match="dp-macadam clips in other coordinates"):
-        session(LeastSquares(records()), out, optimizer="dp-macadam")
+    with pytest.raises(muffle.InputError, match="low-rank pairs"):
+        session(LeastSquares(records()), out, optimizer="dp-prism")
     with pytest.raises(muffle.InputError, match="expected the model of a program"):
         session(LeastSquares(records()), out, 'model.source="tiny"')
     assert not out.exists()

@@ -34,7 +34,7 @@ def figures(model):
 RUN = {"loss": LOSS, "epsilon": 4.0, "delta": 1e-4, "steps": 12, "lot_size": 80, "progress": False}
 
 
-@pytest.mark.parametrize("optimizer", ["dp-sgd", "dp-adam-bc", "dp-muon-bc"])
+@pytest.mark.parametrize("optimizer", ["dp-sgd", "dp-adam-bc", "dp-muon-bc", "dp-macadam"])
 def test_a_run_learns_and_is_verified(optimizer, tmp_path):
     model, seen = module(), []
 

@@ -112,7 +112,7 @@ def test_records_that_do_not_fit_are_refused(tmp_path):
 def test_wrong_settings_are_refused(tmp_path):
     out = tmp_path / "run"
     assert "no parameter requires gradients" in refusal(mlp().requires_grad_(False), out)
-    assert "dp-macadam clips in other coordinates" in refusal(mlp(), out, optimizer="dp-macadam")
+    assert "low-rank pairs" in refusal(mlp(), out, optimizer="dp-prism")
     assert "expected one" in refusal(mlp(), out, loss=None)
     assert "no trainable parameter matches" in refusal(mlp(), out, roles={"absent*": "head"})
 

@@ -7,6 +7,8 @@ torch = pytest.importorskip("torch", reason="SKIPPED: muffle.fit needs PyTorch (
 transformers = pytest.importorskip("transformers", reason="SKIPPED: pip install transformers")
 tokenizers = pytest.importorskip("tokenizers")
 
+from muffle.torch import Callback
+
 WORDS = "the a cat dog sat ran on under mat tree and then slept barked saw it was red blue big".split()
 
 
@@ -81,12 +83,43 @@ def test_adapters_of_peft_train_and_the_rest_is_frozen(folder, tmp_path):
     assert factors and all(p.abs().sum() > 0 for p in factors)
 
 
+def test_prism_trains_adapters_of_full_rank(folder, tmp_path):
+    peft = pytest.importorskip("peft", reason="SKIPPED: pip install peft")
+
+    notes = []
+
+    class Notes(Callback):
+        def on_step(self, state):
+            notes.extend(state.notes)
+
+    def train(out, **options):
+        notes.clear()
+        model, tokenizer = load(folder)
+        config = peft.LoraConfig(r=2, target_modules=["c_attn"], fan_in_fan_out=True, task_type="CAUSAL_LM", **options)
+        adapted = peft.get_peft_model(model, config).eval()
+        before = {name: p.detach().clone() for name, p in adapted.named_parameters() if p.requires_grad}
+        run = muffle.fit(
+            adapted, texts(60), tokenizer=tokenizer, out=out, epsilon=8.0, steps=2, lot_size=16,
+            optimizer="dp-prism", progress=False, callbacks=[Notes()],
+        )
+        assert all((p - before[name]).abs().sum() > 0 for name, p in adapted.named_parameters() if name in before)
+        return run
+
+    run = train(tmp_path / "run", init_lora_weights="pissa")
+    assert run.private and muffle.verify(run.folder) and not notes
+    # The usual start, at which one factor is zero.
+    train(tmp_path / "zero")
+    assert any("directions" in note for note in notes), notes
+
+
 @pytest.mark.parametrize(
     ("optimizer", "settings"),
     [
         ("sgd", {}),
         # Noise that is far below the tolerance, and a clip bound below all norms.
         ("dp-sgd", {"privacy.sigma": 1e-7, "optimizer.clip": 0.5, "privacy.epsilon": "auto"}),
+        # γ above all noise, which Adam would normalise to whole steps.
+        ("dp-macadam", {"privacy.sigma": 1e-7, "privacy.epsilon": "auto", "optimizer.epsilon": 1e-3}),
     ],
 )
 def test_both_engines_train_the_same_gpt2(folder, optimizer, settings, tmp_path):

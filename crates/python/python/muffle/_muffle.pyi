@@ -101,6 +101,11 @@ class Event:
     def __ne__(self, value: object, /) -> bool: ...
     def __repr__(self, /) -> str: ...
     @staticmethod
+    def epsilon_delta(epsilon: SupportsFloat | SupportsIndex, delta: SupportsFloat | SupportsIndex = 0.0, *, adjacency: str = "add-remove") -> Event:
+        """
+        A release that is known to be (ε, δ)-private for these neighbours, whatever its mechanism.
+        """
+    @staticmethod
     def from_json(text: str) -> Event:
         """
         Reads an event as ledgers store it.
@@ -115,6 +120,15 @@ class Event:
         same lot, each with this noise. Shuffled lots are one event for a whole epoch.
         """
     @staticmethod
+    def laplace(noise_multiplier: SupportsFloat | SupportsIndex, *, sampling_rate: SupportsFloat | SupportsIndex | None = None) -> Event:
+        """
+        Laplace noise on one number from a lot.
+
+        `noise_multiplier` is the scale of the noise divided by the largest contribution of a record.
+        Without a sampling rate, all records are in the lot; otherwise each is in it independently with
+        this probability.
+        """
+    @staticmethod
     def non_private() -> Event:
         """
         An access without a guarantee: ε is infinite from then on.
@@ -122,6 +136,13 @@ class Event:
     def to_json(self, /) -> str:
         """
         The event as ledgers store it.
+        """
+    @staticmethod
+    def zcdp(rho: SupportsFloat | SupportsIndex, *, adjacency: str = "add-remove") -> Event:
+        """
+        A release that is known to be ρ-zero-concentrated differentially private for these neighbours.
+
+        Only the accountants "rdp" and "best" have a bound for it.
         """
 
 @final
@@ -193,7 +214,7 @@ class Ledger:
         """
     def epsilon(self, /, delta: SupportsFloat | SupportsIndex, *, adjacency: str = "add-remove", rows_per_person: SupportsIndex = 1, accountant: str = "best") -> Guarantee:
         """
-        ε of all events at this δ.
+        ε of all events at this δ, which may be 0.
         """
     @property
     def events(self, /) -> list[tuple[Event, int]]:

@@ -12,9 +12,9 @@
 
 ``supports``, ``compose``, ``ledger``, ``get_epsilon``, ``get_delta`` and
 ``dp_accounting.calibrate_dp_mechanism`` work as with their class, and accept and refuse the same
-events. Gaussian noise is computed by Muffle: on all records or on Poisson-sampled lots, in any
-composition. If another event is composed, such as Laplace noise, all figures are those of
-dp-accounting, and a warning says so.
+events. Gaussian and Laplace noise are computed by Muffle: on all records or on Poisson-sampled lots,
+in any composition. If another event is composed, such as randomized response, all figures are those
+of dp-accounting, and a warning says so.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class PLDAccountant(pld.PLDAccountant):  # type: ignore[misc]
     ) -> None:
         super().__init__(neighboring_relation, value_discretization_interval)
         self._events = Ledger()
-        #: Gaussian events that dp-accounting has not composed.
-        self._gaussians: list[tuple[dp_event.DpEvent, int]] = []
+        #: Events that Muffle has charged and dp-accounting has not composed.
+        self._charged: list[tuple[dp_event.DpEvent, int]] = []
         self._is_theirs = False
 
     def _maybe_compose(
@@ -67,14 +67,14 @@ class PLDAccountant(pld.PLDAccountant):  # type: ignore[misc]
             return super()._maybe_compose(event, count, do_compose)
         if isinstance(event, (dp_event.NoOpDpEvent, dp_event.NonPrivateDpEvent)):
             return super()._maybe_compose(event, count, do_compose)
-        gaussian, rate = _gaussian(event)
-        if gaussian is None:
-            details = super()._maybe_compose(event, count, do_compose)
-            if do_compose and details is None:
-                self._leave_to_them(event)
+        noise, rate = _noise(event)
+        details = super()._maybe_compose(event, count, do_compose and noise is None)
+        if noise is None and do_compose and details is None:
+            self._leave_to_them(event)
+        if noise is None or details is not None:
             return details
         try:
-            ours = _event(gaussian.noise_multiplier, rate)
+            ours = _event(noise, rate)
         except ValueError as error:
             return _Details(invalid_event=event, error_message=str(error))
         if do_compose and ours is not None:
@@ -82,7 +82,7 @@ class PLDAccountant(pld.PLDAccountant):  # type: ignore[misc]
                 self._contains_non_dp_event = True
             elif count > 0:
                 self._events.charge(ours, count)
-                self._gaussians.append((event, count))
+                self._charged.append((event, count))
         return None
 
     def _leave_to_them(self, event: dp_event.DpEvent) -> None:
@@ -96,10 +96,10 @@ class PLDAccountant(pld.PLDAccountant):  # type: ignore[misc]
             )
 
     def _compose_theirs(self) -> None:
-        """Composes the Gaussian events in their distribution, too."""
-        for event, count in self._gaussians:
+        """Composes the events that Muffle has charged in their distribution, too."""
+        for event, count in self._charged:
             super()._maybe_compose(event, count, True)
-        self._gaussians.clear()
+        self._charged.clear()
 
     def get_epsilon(self, target_delta: float) -> float:
         """ε of all composed events at this δ, an upper bound."""
@@ -110,8 +110,6 @@ class PLDAccountant(pld.PLDAccountant):  # type: ignore[misc]
             return float(super().get_epsilon(target_delta))
         if not len(self._events) or target_delta >= 1:
             return 0.0
-        if target_delta == 0:
-            return math.inf
         adjacency = _ADJACENCY[self.neighboring_relation]
         return self._events.epsilon(target_delta, adjacency=adjacency).epsilon
 
@@ -129,20 +127,23 @@ class PLDAccountant(pld.PLDAccountant):  # type: ignore[misc]
         return self._events.delta(target_epsilon, adjacency=adjacency).delta
 
 
-def _gaussian(event: dp_event.DpEvent) -> tuple[dp_event.GaussianDpEvent | None, float | None]:
-    """The Gaussian event in an event, and the sampling rate of its lots; none for other noise."""
-    if isinstance(event, dp_event.GaussianDpEvent):
+_Noise = dp_event.GaussianDpEvent | dp_event.LaplaceDpEvent
+
+
+def _noise(event: dp_event.DpEvent) -> tuple[_Noise | None, float | None]:
+    """The Gaussian or Laplace noise in an event, and the sampling rate of its lots."""
+    if isinstance(event, _Noise):
         return event, None
-    sampled = isinstance(event, dp_event.PoissonSampledDpEvent)
-    if sampled and isinstance(event.event, dp_event.GaussianDpEvent):
+    if isinstance(event, dp_event.PoissonSampledDpEvent) and isinstance(event.event, _Noise):
         return event.event, event.sampling_probability
     return None, None
 
 
-def _event(noise_multiplier: float, rate: float | None) -> Event | None:
+def _event(noise: _Noise, rate: float | None) -> Event | None:
     """Our event; ``None`` if no record can be in a lot."""
     if rate == 0:
         return None
-    if noise_multiplier == 0:
+    if noise.noise_multiplier == 0:
         return Event.non_private()
-    return Event.gaussian(noise_multiplier, sampling_rate=rate)
+    kind = Event.gaussian if isinstance(noise, dp_event.GaussianDpEvent) else Event.laplace
+    return kind(noise.noise_multiplier, sampling_rate=rate)

@@ -11,6 +11,8 @@ from torch import Tensor
 
 from . import records as fields
 from .engine import Engine
+from .forms import double
+from .geometry import Affine, Frame, Geometry, Tangent
 
 
 class Seam:
@@ -33,6 +35,7 @@ class Seam:
         self._engine, self._examples, self._limit = engine, examples, limit
         self._identity = identity
         self._digest = hashlib.sha256()
+        self._geometry: Geometry | None = None
 
     def trainable(self) -> list[tuple[str, list[int], str, int | None, bool, bool]]:
         """Describes the trainable tensors."""
@@ -57,7 +60,7 @@ class Seam:
 
     def write_parameter(self, index: int, values: bytearray) -> None:
         """Sets a parameter from bytes, as float32."""
-        self._engine.set_parameter(index, torch.frombuffer(values, dtype=torch.float32))
+        self._engine.set_parameter(index, _floats(values))
 
     def loaded(self) -> None:
         """Starts to compute at the parameters that were set."""
@@ -78,6 +81,39 @@ class Seam:
         with _memory_errors():
             return self._engine.losses(indices)
 
+    def use_identity(self) -> None:
+        """Norms are those of gradients."""
+        self._geometry = None
+
+    def use_affine(self, tensors: Sequence[tuple[bytearray, bytearray]]) -> None:
+        """Norms are those of (g - center) / scale, given as float32 by tensor."""
+        pairs = [
+            [self._values(self._engine.stored(index, _floats(values))) for values in pair]
+            for index, pair in enumerate(tensors)
+        ]
+        self._geometry = Affine([pair[0] for pair in pairs], [pair[1] for pair in pairs])
+
+    def use_tangent(
+        self, frames: Sequence[tuple[int, int, bytearray, bytearray, bytearray]]
+    ) -> None:
+        """Norms are those in the tangent spaces of pairs.
+
+        Given are the indices of the left and right factor, the basis of the right one, and the inverses
+        of the left and right triangle.
+        """
+        self._geometry = Tangent([
+            Frame(left, right, *(self._matrix(values, left) for values in matrices))
+            for left, right, *matrices in frames
+        ])
+
+    def _matrix(self, values: bytearray, left: int) -> Tensor:
+        """Returns a matrix of as many columns as a pair has ranks."""
+        return self._values(_floats(values).view(-1, self._engine.trainable()[left].shape[1]))
+
+    def _values(self, tensor: Tensor) -> Tensor:
+        """Returns a tensor in float64, where gradients are."""
+        return double(tensor.to(self._engine.parameter(0).device))
+
     def start_sum(self) -> None:
         """Starts a new sum at zero."""
         self._engine.start_sum()
@@ -87,7 +123,9 @@ class Seam:
     ) -> tuple[list[float], list[float]]:
         """Computes losses, and squared norms by example and then by block."""
         with _memory_errors():
-            return self._engine.observe(indices, blocks)
+            if self._geometry is None:
+                return self._engine.observe(indices, blocks)
+            return self._engine.observe(indices, blocks, self._geometry)
 
     def accumulate(self, weights: Sequence[Sequence[float]]) -> None:
         """Adds the weighted gradients of the observed examples to the sum."""
@@ -101,6 +139,11 @@ class Seam:
     def end_sum(self) -> None:
         """Ends the sum."""
         self._engine.end_sum()
+
+
+def _floats(values: bytearray) -> Tensor:
+    """Returns bytes as float32."""
+    return torch.frombuffer(values, dtype=torch.float32)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from . import checking, tracing
 from . import records as probes
 from .forms import MAX_ROWS, Direct, Total, double, gamma
 from .generic import Loss
+from .geometry import Geometry
 from .interaction import LossModel, losses_of
 from .losses import supervised
 from .passes import Pass, full_precision
@@ -91,6 +92,7 @@ class Engine:
         self._records: Sequence[Any] | None = None
         self._probe_records: list[Any] | None = None
         self._plan: tracing.Plan | None = None
+        self._described: list[Trainable] = []
         # As they were when the module was tested.
         self._modes: dict[str, bool] = {}
         self._versions: list[tuple[int, int]] = []
@@ -111,15 +113,14 @@ class Engine:
 
         Roles follow from a forward pass, so records or probe records must have been set.
         """
-        plan = self._prepared()
-        names = list(self._model.parameters)
-        return describe(self._module, names, self._roles, plan.head, plan.head_rows)
+        self._prepared()
+        return list(self._described)
 
     def parameters(self) -> list[Tensor]:
         """Returns copies of the current values of the trainable tensors, on the CPU."""
         return [
-            _seam(parameter.detach()).to("cpu", torch.float32, copy=True)
-            for parameter in self._model.parameters.values()
+            self.parameter(index).to("cpu", torch.float32, copy=True)
+            for index in range(len(self._model.parameters))
         ]
 
     def rounding(self) -> float:
@@ -272,24 +273,31 @@ class Engine:
         parameters = self._model.parameters
         if len(values) != len(parameters):
             raise ValueError(f"expected {len(parameters)} tensors, got {len(values)}")
-        for (name, parameter), value in zip(parameters.items(), values):
-            if tuple(value.shape) != tuple(_seam(parameter).shape):
+        for tensor, value in zip(self.trainable(), values):
+            if tuple(value.shape) != tensor.shape:
                 raise ValueError(
-                    f"{name}: expected shape {tuple(_seam(parameter).shape)}, got {tuple(value.shape)}"
+                    f"{tensor.name}: expected shape {tensor.shape}, got {tuple(value.shape)}"
                 )
         for index, value in enumerate(values):
             self.set_parameter(index, value)
         self.begin()
 
     def parameter(self, index: int) -> Tensor:
-        """Returns a trainable tensor, detached."""
-        return list(self._model.parameters.values())[index].detach()
+        """Returns a trainable tensor, detached, in the shape that `trainable` states."""
+        return self._shown(index, list(self._model.parameters.values())[index].detach())
 
     def set_parameter(self, index: int, value: Tensor) -> None:
         """Copies values into a trainable tensor."""
         parameter = list(self._model.parameters.values())[index]
         with torch.no_grad():
-            parameter.copy_(value.view(parameter.shape))
+            parameter.copy_(self.stored(index, value))
+
+    def stored(self, index: int, value: Tensor) -> Tensor:
+        """Returns values, given for the stated shape of a tensor, in the shape of the parameter."""
+        tensor = self.trainable()[index]
+        value = value.reshape(tensor.shape)
+        parameter = list(self._model.parameters.values())[index]
+        return value.T if tensor.role == "right" else value.reshape(parameter.shape)
 
     def begin(self) -> None:
         """Starts to compute at the current parameters; `load` and the curator call it."""
@@ -314,11 +322,15 @@ class Engine:
             return [float(loss) for loss in losses.cpu()]
 
     def observe(
-        self, indices: Sequence[int], blocks: Sequence[Sequence[int]]
+        self,
+        indices: Sequence[int],
+        blocks: Sequence[Sequence[int]],
+        geometry: Geometry | None = None,
     ) -> tuple[list[float], list[float]]:
         """Computes losses, and squared gradient norms by example and then by block.
 
-        `blocks` lists the tensors of each clip block. Norms cover the rounding of the sum.
+        `blocks` lists the tensors of each clip block. Norms cover the rounding of the sum; with
+        `geometry` they are those of encoded gradients.
         """
         plan = self._prepared()
         self._pass = None
@@ -329,12 +341,16 @@ class Engine:
         samples = [self._sample(index) for index in indices]
         batch = self._batch_of(samples)
         with full_precision(self._device):
-            losses, recorded = tracing.run(self._model, plan, batch, len(samples))
+            losses, recorded = tracing.run(
+                self._model, plan, batch, len(samples), geometry=geometry
+            )
             if plan.generic:
                 gradients = tracing.generic_gradients(self._model, plan, batch, samples)
                 with torch.no_grad():
                     for index, gradient in zip(plan.generic, gradients):
                         recorded.add_form(index, Direct(gradient))
+            for index, parameter in enumerate(self._model.parameters.values()):
+                recorded.add_absent(index, parameter.detach())
             squares = double(torch.zeros(len(samples), len(blocks), device=self._device))
             for index, values in recorded.squares.items():
                 squares[:, self._tensor_blocks[index]] += values
@@ -384,7 +400,7 @@ class Engine:
         """Returns the sum of one tensor in float64, on the CPU."""
         if self._totals is None:
             raise RuntimeError("no sum was started: call start_sum first")
-        return _seam(self._totals[index].values()).cpu()
+        return self._shown(index, self._totals[index].values()).cpu()
 
     def end_sum(self) -> None:
         """Discards the sum."""
@@ -398,7 +414,12 @@ class Engine:
             check_modes(self._module)
             samples = self.probe_records()
             with full_precision(self._device), torch.enable_grad():
-                self._plan = tracing.trace(self._model, samples)
+                plan = tracing.trace(self._model, samples)
+            names = list(self._model.parameters)
+            self._described = describe(
+                self._module, names, self._roles, plan.head, plan.head_rows
+            )
+            self._plan = plan
             self._modes = modes_of(self._module)
             self._versions, self._frozen = self._frozen_versions(), self.frozen_digest()
         return self._plan
@@ -438,11 +459,12 @@ class Engine:
             raise ValueError(f"blocks: expected a partition of {count} tensors without empty blocks")
         return [owners[index] for index in range(count)]
 
+    def _shown(self, index: int, tensor: Tensor) -> Tensor:
+        """Returns a tensor of the parameter's shape in the shape that `Trainable` states."""
+        if self.trainable()[index].role == "right":
+            return tensor.T
+        return tensor.reshape(1) if tensor.dim() == 0 else tensor
+
     def _forget(self) -> None:
         """Discards the activations and gradients of a micro-batch."""
         self._pass = None
-
-
-def _seam(tensor: Tensor) -> Tensor:
-    """Returns a tensor in the shape that `Trainable` states: at least one dimension."""
-    return tensor.reshape(1) if tensor.dim() == 0 else tensor

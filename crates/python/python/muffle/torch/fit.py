@@ -83,8 +83,10 @@ def fit(
         epsilon: The promised ε; 8 by default. The noise is calibrated to it.
         delta: The promised δ; 1/(10 N) by default.
         noise_multiplier: The noise instead of ε.
-        optimizer: One of ``muffle.optimizers()``. Those with another geometry than clipping of
-            plain gradients (dp-macadam, dp-adaclip, dp-prism) are refused.
+        optimizer: One of ``muffle.optimizers()``. dp-macadam, dp-adaclip and dp-prism clip in other
+            coordinates, for which the gradients of all examples of a micro-batch are in memory.
+            dp-prism needs adapters whose factors are not zero, such as those of PEFT with
+            ``init_lora_weights="pissa"``.
         learning_rate: By default, the optimizer's own.
         steps: The number of steps; or give ``epochs``, 3 by default.
         epochs: The expected number of times that a record is used.

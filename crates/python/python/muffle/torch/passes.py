@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from .forms import Form, Total
+from .geometry import Geometry
 from .layers import Rule
 from .outer import joined
 
@@ -89,7 +90,8 @@ class Pass:
 
     With `tolerant`, rules that fail are recorded in `failed` instead of raised. `direct` has, by
     tensor, whether gradients are computed or only their norms. The first pass decides it, for all: the
-    rounding that a norm covers depends on it, and must not depend on the batch.
+    rounding that a norm covers depends on it, and must not depend on the batch. With `geometry`, norms
+    are those of encoded gradients, and all gradients are computed.
     """
 
     def __init__(
@@ -98,6 +100,7 @@ class Pass:
         examples: int,
         direct: dict[int, bool],
         *,
+        geometry: Geometry | None = None,
         tolerant: bool = False,
     ) -> None:
         """Creates a pass without gradients."""
@@ -107,6 +110,7 @@ class Pass:
         self.failed: set[int] = set()
         self._layers = layers
         self._direct, self._tolerant = direct, tolerant
+        self._geometry = geometry
         self._calls: dict[int, int] = {}
         self._uses: dict[int, list[Form]] = {}
         self._versions: list[tuple[str, Tensor, int]] = []
@@ -131,8 +135,17 @@ class Pass:
 
     def add_form(self, index: int, form: Form) -> None:
         """Sets the form of a tensor's gradients and computes its norms."""
-        self.squares[index] = form.squared_norms()
+        if self._geometry is None:
+            self.squares[index] = form.squared_norms()
+        else:
+            self.squares[index] = self._geometry.squared_norms(index, form.gradients())
         self.forms[index] = form
+
+    def add_absent(self, index: int, like: Tensor) -> None:
+        """Computes the norms of a tensor that has no effect on any loss: its gradients are zero."""
+        if self._geometry is not None and index not in self.squares:
+            zeros = like.new_zeros(1, *like.shape)
+            self.squares[index] = self._geometry.squared_norms(index, zeros).expand(self.examples)
 
     def add_weighted(self, totals: Sequence[Total], weights: Sequence[Tensor]) -> None:
         """Adds the weighted gradients to sums; both are given by tensor."""
@@ -228,7 +241,7 @@ class Pass:
     def _finish(self, index: int) -> None:
         """Computes the norms of a tensor from all its uses."""
         form = joined(self._uses.pop(index))
-        if self._direct.setdefault(index, form.is_direct()):
+        if self._geometry is not None or self._direct.setdefault(index, form.is_direct()):
             form = form.direct()
         self.add_form(index, form)
         self._versions += [("gradient", tensor, tensor._version) for tensor in form.tensors()]

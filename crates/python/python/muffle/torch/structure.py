@@ -23,12 +23,13 @@ class Trainable:
     name: str
     """The name, as in `module.named_parameters()`."""
     shape: tuple[int, ...]
-    """The shape. A parameter without dimensions has the shape (1,)."""
+    """The shape. A parameter without dimensions has the shape (1,), and a right factor that of its
+    transpose."""
     role: str
     """One of "hidden", "table", "head", "vector", "left" and "right".
 
     "left" and "right" are the factors of a low-rank pair: of PEFT, `lora_B` (outputs x rank) is the
-    left one and `lora_A` (rank x inputs) the right one.
+    left one and `lora_A` (rank x inputs) the right one, which is shown transposed.
     """
     partner: int | None = None
     """The index of the other factor of a low-rank pair."""
@@ -184,6 +185,9 @@ def describe(
     for index, tensor in enumerate(described):
         if tensor.partner is not None and described[tensor.partner].partner is None:
             described[index] = dataclasses.replace(tensor, role="hidden", partner=None)
+    for index, tensor in enumerate(described):
+        if tensor.role == "right":
+            described[index] = dataclasses.replace(tensor, shape=tensor.shape[::-1])
     return described
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from . import generic
 from .forms import Total
+from .geometry import Geometry
 from .interaction import (
     SHARE,
     TOLERANCE,
@@ -205,10 +206,11 @@ def run(
     examples: int,
     *,
     factors: Tensor | None = None,
+    geometry: Geometry | None = None,
     tolerant: bool = False,
 ) -> tuple[Tensor, Pass]:
     """Runs the fast path on a batch; returns losses and recorded gradients."""
-    recorded = Pass(plan.layers, examples, plan.direct, tolerant=tolerant)
+    recorded = Pass(plan.layers, examples, plan.direct, geometry=geometry, tolerant=tolerant)
     with contextlib.ExitStack() as handles, frozen(model.module):
         recorded.forward(handles)
         losses = losses_of(model.loss, model.module, batch, examples)
