@@ -69,7 +69,7 @@ impl Mixture {
             return self.ln_ratio(z).exp();
         }
         let (y, q) = (self.shift * (z - 0.5 * self.shift), self.rate);
-        if q <= 0.5 { 1.0 + q * y.exp_m1() } else { (1.0 - q) + q * y.exp() }
+        (1.0 - q) + q * y.exp()
     }
 
     /// The derivative of ln_ratio, between 0 and rows × shift.

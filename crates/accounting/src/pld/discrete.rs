@@ -110,16 +110,20 @@ fn discretise_density(pair: &GaussianPair, grid: Grid) -> Discrete {
             masses[(at - first) as usize] += span.piece.mass_before(span.low) * tilt(at).exp();
         }
         let (mut k, mut z, mut width) = (span.first, z_first, 1_i64);
+        let mut cell = Cell::new(width, step, theta);
         while k < span.last {
             width = width.min(span.last - k);
+            if cell.knots != width {
+                cell = Cell::new(width, step, theta);
+            }
             let end = k + width;
             let z_end = if end == span.last {
                 span.high
             } else {
                 span.piece.at_loss(end as f64 * step).clamp(z, span.high)
             };
-            let (left, right) = span.split(z, z_end, k as f64 * step, width as f64 * step, tilt(k));
-            let right = right * (theta * step * width as f64).exp();
+            let (left, right) = span.split(z, z_end, k as f64 * step, cell.unit, tilt(k));
+            let right = right * cell.tilt;
             // Cells may be wide where there is little tilted mass: all wide cells together add at
             // most a quarter of the excess of a grid of single steps.
             let loss = step * end as f64;
@@ -144,6 +148,23 @@ fn discretise_density(pair: &GaussianPair, grid: Grid) -> Discrete {
     Discrete { first, masses }
 }
 
+/// What is the same for all cells of one width.
+struct Cell {
+    /// The width, in knots.
+    knots: i64,
+    /// 1 − e^{−(b−a)}
+    unit: f64,
+    /// e^{θ(b−a)}
+    tilt: f64,
+}
+
+impl Cell {
+    fn new(knots: i64, step: f64, theta: f64) -> Self {
+        let width = knots as f64 * step;
+        Self { knots, unit: -(-width).exp_m1(), tilt: (theta * width).exp() }
+    }
+}
+
 /// A piece restricted to the interval that is laid on the grid.
 struct Span<'a> {
     piece: &'a Piece<'a>,
@@ -164,14 +185,13 @@ impl<'a> Span<'a> {
         Self { piece, low, high, first, last: last.max(first + 1), tame: piece.is_tame(low, high) }
     }
 
-    /// P-mass between z and z_end, scaled by e^`ln_scale` and split between the knots `a` and `a +
-    /// width`.
-    fn split(&self, z: f64, z_end: f64, a: f64, width: f64, ln_scale: f64) -> (f64, f64) {
+    /// P-mass between z and z_end, scaled by e^`ln_scale` and split between the knots a and b, with
+    /// `unit` = 1 − e^{−(b−a)}.
+    fn split(&self, z: f64, z_end: f64, a: f64, unit: f64, ln_scale: f64) -> (f64, f64) {
         let (mut left, mut right) = (0.0, 0.0);
         if z_end <= z {
             return (left, right);
         }
-        let unit = -(-width).exp_m1();
         // The n-th derivative of the density is at most about its value times (|z| + 2 +
         // steepness)ⁿ, for the n that matter here.
         let change = (z_end - z) * (z.abs().max(z_end.abs()) + 2.0 + self.piece.steepness());
