@@ -11,7 +11,15 @@
 //!    curvature changes far more than its noise, and one probe alone decides nothing;
 //! 3. a rate below [`LEAST`] of the lower end or above [`MOST`] of the upper end is ruled out, and
 //!    moves to [`AIM`] of that end, by at most a factor `max_change` per probe. Other rates are
-//!    kept, so that the noise of the probes does not become noise of the rate.
+//!    kept, so that the noise of the probes does not become noise of the rate;
+//! 4. above the usual rate, the default of the method, a rate grows by at most a factor [`RAISE`] per
+//!    probe, and in all to [`RANGE`] times the usual one.
+//!
+//! **Why the usual rate.** b/a minimizes the loss of one step. Its direction is an average over some
+//! ten steps, so the next steps go on along it, and their noise adds up, which no probe of one step
+//! shows. On SST-2 with all-MiniLM-L6-v2 (40 steps of 512, ε = 3) the NLL was 0.558 after steps at 4
+//! times the usual rate; probes then allowed 16 times, where it rose to 0.751, that of no knowledge.
+//! The usual rate follows from public values that limit what noise does to the parameters.
 //!
 //! **Why a fraction of b/a.** A step of f b/a makes 2f − f² of the largest decrease: 0.91 at
 //! f = 0.7, where the penalty of a wrong estimate is smaller than at 1. On the embedded corpus the
@@ -40,12 +48,20 @@ const MOST: f64 = 1.5;
 /// The fraction of b/a to which a rate is changed.
 const AIM: f64 = 0.7;
 
+/// The largest factor by which a rate above the usual one grows per probe.
+const RAISE: f64 = 2.0;
+
+/// The largest rate, relative to the usual one, to which probes raise a rate.
+const RANGE: f64 = 4.0;
+
 /// Stands for an upper end that is not known.
 const UNKNOWN: f64 = 1e12;
 
 /// The intervals of the last probes, and the radius of the next one.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Adaptive {
+    /// The default rate of the method.
+    usual: f64,
     radius: f64,
     /// The latest first; before there are so many, [`Interval::OPEN`].
     intervals: [Interval; PROBES],
@@ -79,8 +95,8 @@ impl Interval {
 
 impl Adaptive {
     /// Creates the rule with probes at ± [`FIRST_RADIUS`] times the learning rate.
-    pub(super) fn new(rate: f64) -> Self {
-        Self { radius: FIRST_RADIUS * rate, intervals: [Interval::OPEN; PROBES] }
+    pub(super) fn new(rate: f64, usual: f64) -> Self {
+        Self { usual, radius: FIRST_RADIUS * rate, intervals: [Interval::OPEN; PROBES] }
     }
 
     /// The radius of the next probe.
@@ -117,7 +133,8 @@ impl Adaptive {
         } else {
             return rate;
         };
-        target.clamp(rate / max_change, rate * max_change).clamp(1e-12, 1e6)
+        let raised = (RAISE * rate.max(self.usual)).min(RANGE * self.usual).max(rate);
+        target.clamp(rate / max_change, rate * max_change).min(raised).clamp(1e-12, 1e6)
     }
 
     pub(super) fn save(&self) -> State {
@@ -147,6 +164,9 @@ mod tests {
 
     const GATE: f64 = 1.5;
 
+    /// A usual rate that limits nothing.
+    const USUAL: f64 = 1e9;
+
     fn fit(slope: (f64, f64), curvature: (f64, f64)) -> Fit {
         Fit {
             slope: slope.0,
@@ -157,7 +177,7 @@ mod tests {
     }
 
     fn rule(fits: &[Fit]) -> Adaptive {
-        let mut rule = Adaptive::new(1.0);
+        let mut rule = Adaptive::new(1.0, USUAL);
         for fit in fits {
             rule.observe(fit, &[1.0, 1.0, 1.0], 0.1, GATE);
         }
@@ -201,6 +221,25 @@ mod tests {
         assert!(rates.iter().zip(expected).all(|(a, b)| (a / b - 1.0).abs() < 1e-6), "{rates:?}");
     }
 
+    /// Probes that allow any rate: below the usual one it grows fast, above it slowly, and not for ever.
+    #[test]
+    fn a_rate_above_the_usual_one_grows_slowly() {
+        let mut rule = Adaptive::new(1.0, 0.1);
+        (0..3).for_each(|_| {
+            rule.observe(&fit((1e6, 1e-9), (1.0, 1e-9)), &[1.0, 0.9, 1.1], 0.1, GATE);
+        });
+        let next = |&rate: &f64| Some(rule.next_rate(rate, 4.0));
+        let rates: Vec<f64> = std::iter::successors(Some(0.01), next).take(6).collect();
+        let expected = [0.01, 0.04, 0.16, 0.32, 0.4, 0.4];
+        assert!(rates.iter().zip(expected).all(|(a, b)| (a / b - 1.0).abs() < 1e-9), "{rates:?}");
+        // A rate that was chosen above is kept, and can still fall.
+        assert_eq!(rule.next_rate(7.0, 4.0), 7.0);
+        (0..3).for_each(|_| {
+            rule.observe(&fit((1.0, 1e-9), (1.0, 1e-9)), &[1.0, 0.9, 1.1], 0.1, GATE);
+        });
+        assert!((rule.next_rate(7.0, 4.0) - 1.75).abs() < 1e-6);
+    }
+
     /// Without a resolved curvature there is no upper end; without a slope no lower one.
     #[test]
     fn what_is_not_resolved_rules_nothing_out() {
@@ -217,7 +256,7 @@ mod tests {
 
     #[test]
     fn the_radius_grows_until_the_curvature_is_seen() {
-        let mut rule = Adaptive::new(1.0);
+        let mut rule = Adaptive::new(1.0, USUAL);
         let (unresolved, resolved) = (fit((1.0, 0.1), (0.1, 0.1)), fit((1.0, 0.1), (1.0, 0.1)));
         rule.observe(&unresolved, &[1.0, 0.9, 1.0], 0.01, GATE);
         assert_eq!(rule.radius(), 4.0);
@@ -230,7 +269,7 @@ mod tests {
     #[test]
     fn the_state_is_restored() {
         let before = rule(&[fit((1.0, 0.1), (0.1, 0.1)), fit((1.0, 0.1), (1.0, 0.1))]);
-        let mut after = Adaptive::new(7.0);
+        let mut after = Adaptive::new(7.0, USUAL);
         after.load(&before.save()).unwrap();
         assert_eq!(after, before);
         assert!(after.load(&State::new("adaptive")).is_err());

@@ -8,7 +8,7 @@
 //!
 //! | | paper | default |
 //! |---|---|---|
-//! | learning rate ([`Rule`]) | b/a at every probe | 0.7 b/a where probes rule a rate out, see `adaptive.rs` |
+//! | learning rate ([`Rule`]) | b/a at every probe | 0.7 b/a where probes rule a rate out, at most 4 times the default of the method, see `adaptive.rs` |
 //! | first learning rate | 1e-4 | the default of the method, with its warm-up |
 //! | points of the probes | ± the learning rate | ± a radius of its own |
 //! | clip bound R_l of the losses | L̃(0) | 3 L̃(0), which falls by at most one half per probe, and in all to a quarter |
@@ -143,8 +143,8 @@ pub struct HyFree {
 }
 
 impl HyFree {
-    /// Starts at the configured learning rate, or at the peak of `schedule`; `sigma` is the noise
-    /// multiplier of each probe.
+    /// Starts at the configured learning rate, or at the peak of `schedule`, which is the default of
+    /// the method; `sigma` is the noise multiplier of each probe.
     ///
     /// The rates that are found replace the peak; the warm-up remains.
     ///
@@ -173,7 +173,7 @@ impl HyFree {
             config: Config { every: config.every.max(1), ..*config },
             schedule,
             sigma,
-            adaptive: Adaptive::new(rate),
+            adaptive: Adaptive::new(rate, schedule.peak.get()),
         })
     }
 
