@@ -43,9 +43,9 @@ fn records() -> Records {
     Records::new((0..200).map(example).collect())
 }
 
-fn inputs(records: &str) -> impl Fn() -> Result<RunInputs, Error> {
+fn inputs(records: &str) -> impl Fn(&Config) -> Result<RunInputs, Error> {
     let inputs = RunInputs { records: records.into(), frozen: 7 };
-    move || Ok(inputs.clone())
+    move |_| Ok(inputs.clone())
 }
 
 fn create(out: &Path, config: &Config) -> Result<EngineRun<Network>, Error> {

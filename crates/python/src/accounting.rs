@@ -208,6 +208,11 @@ impl Ledger {
     }
 }
 
+/// Copies a ledger and ends the borrow, so that other threads can charge while figures are computed.
+fn released(ledger: PyRef<'_, Ledger>) -> Ledger {
+    ledger.clone()
+}
+
 #[pymethods]
 impl Ledger {
     #[new]
@@ -222,8 +227,10 @@ impl Ledger {
     }
 
     /// Appends all events of another ledger: two runs on the same data.
-    fn merge(&mut self, other: &Self) -> PyResult<()> {
-        Ok(self.0.merge(&other.0).map_err(Error::from)?)
+    fn merge(slf: &Bound<'_, Self>, other: &Bound<'_, Self>) -> PyResult<()> {
+        // Both may be the same.
+        let other = other.borrow().0.clone();
+        Ok(slf.borrow_mut().0.merge(&other).map_err(Error::from)?)
     }
 
     /// The events with their counts.
@@ -237,7 +244,7 @@ impl Ledger {
         delta, *, adjacency="add-remove", rows_per_person=1, accountant="best"
     ))]
     fn epsilon(
-        &self,
+        slf: PyRef<'_, Self>,
         py: Python<'_>,
         delta: f64,
         adjacency: &str,
@@ -245,8 +252,9 @@ impl Ledger {
         accountant: &str,
     ) -> PyResult<Guarantee> {
         let (unit, by) = (unit(adjacency, rows_per_person)?, self::accountant(accountant)?);
+        let ledger = released(slf);
         let price = || {
-            let cost = self.cost(unit)?;
+            let cost = ledger.cost(unit)?;
             if delta != 0.0 {
                 return cost.epsilon(by, Delta::new(delta)?);
             }
@@ -266,7 +274,7 @@ impl Ledger {
         epsilon, *, adjacency="add-remove", rows_per_person=1, accountant="best"
     ))]
     fn delta(
-        &self,
+        slf: PyRef<'_, Self>,
         py: Python<'_>,
         epsilon: f64,
         adjacency: &str,
@@ -274,7 +282,8 @@ impl Ledger {
         accountant: &str,
     ) -> PyResult<Guarantee> {
         let (unit, by) = (unit(adjacency, rows_per_person)?, self::accountant(accountant)?);
-        let price = || self.cost(unit)?.delta(by, Epsilon::new(epsilon)?);
+        let ledger = released(slf);
+        let price = || ledger.cost(unit)?.delta(by, Epsilon::new(epsilon)?);
         Ok(py.detach(price).map_err(Error::from)?.into())
     }
 
@@ -283,7 +292,7 @@ impl Ledger {
         false_positive_rates, *, delta=1e-6, adjacency="add-remove", rows_per_person=1
     ))]
     fn trade_off(
-        &self,
+        slf: PyRef<'_, Self>,
         py: Python<'_>,
         false_positive_rates: Vec<f64>,
         delta: f64,
@@ -291,7 +300,8 @@ impl Ledger {
         rows_per_person: u64,
     ) -> PyResult<Vec<f64>> {
         let unit = unit(adjacency, rows_per_person)?;
-        let curve = || self.cost(unit)?.trade_off(Delta::new(delta)?);
+        let ledger = released(slf);
+        let curve = || ledger.cost(unit)?.trade_off(Delta::new(delta)?);
         let curve = py.detach(curve).map_err(Error::from)?;
         Ok(false_positive_rates.into_iter().map(|rate| curve.tpr(rate)).collect())
     }

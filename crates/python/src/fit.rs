@@ -5,6 +5,7 @@ use crate::error::{Error, exception, invalid};
 use crate::runs::{config_with, text};
 use curator::Records;
 use muffle::Category;
+use muffle::config::Auto;
 use muffle::run::result::Metrics;
 use muffle::run::{EngineRun, RunInputs};
 use pyo3::exceptions::PyKeyboardInterrupt;
@@ -23,10 +24,19 @@ pub(crate) struct EngineSession {
     process: u32,
 }
 
-/// The inputs by which a resumed run is recognised.
-fn inputs(seam: &Py<PyAny>, raised: &Raised) -> Result<RunInputs, muffle::Error> {
+/// The inputs by which a resumed run is recognised, after checks in micro-batches of the run.
+fn inputs(
+    config: &muffle::Config,
+    seam: &Py<PyAny>,
+    raised: &Raised,
+) -> Result<RunInputs, muffle::Error> {
+    let examples = match config.training.micro_batch {
+        Auto::Value(examples) => Some(examples),
+        Auto::Auto => None,
+    };
     Python::attach(|py| {
-        let asked = seam.call_method0(py, "inputs").and_then(|inputs| inputs.extract(py));
+        let asked = seam.call_method1(py, "inputs", (examples,));
+        let asked = asked.and_then(|inputs| inputs.extract(py));
         let (records, frozen): (String, u64) = asked.map_err(|error| {
             let reason = error.value(py).to_string();
             raised.set(error);
@@ -148,8 +158,8 @@ impl EngineSession {
         let engine = PythonEngine::new(seam.clone_ref(py), raised.clone())?;
         let params = engine.params()?;
         let started = py.detach(|| {
-            EngineRun::create(&config, engine, params, records(count), &out, &|| {
-                inputs(&seam, &raised)
+            EngineRun::create(&config, engine, params, records(count), &out, &|config| {
+                inputs(config, &seam, &raised)
             })
         });
         let run = started.map_err(|error| caused(py, error, &raised))?;
@@ -163,7 +173,9 @@ impl EngineSession {
         let engine = PythonEngine::new(seam.clone_ref(py), raised.clone())?;
         let params = engine.params()?;
         let started = py.detach(|| {
-            EngineRun::resume(&out, engine, params, records(count), &|| inputs(&seam, &raised))
+            EngineRun::resume(&out, engine, params, records(count), &|config| {
+                inputs(config, &seam, &raised)
+            })
         });
         let run = started.map_err(|error| caused(py, error, &raised))?;
         Ok(Self::new(run, raised))

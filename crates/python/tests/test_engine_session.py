@@ -21,7 +21,7 @@ class LeastSquares:
     def trainable(self):
         return [("weights", [self.width], "vector", None, False, False)]
 
-    def inputs(self):
+    def inputs(self, examples):
         return "records", 1
 
     def read_parameter(self, index, into):
@@ -155,10 +155,10 @@ def test_a_run_is_resumed(tmp_path):
     assert json.loads(run.state())["step"] == 1 and run.step() == []
     run.close()
     other = LeastSquares(records())
-    other.inputs = lambda: ("other records", 1)
+    other.inputs = lambda _: ("other records", 1)
     with pytest.raises(muffle.InputError, match="not those that the run started with"):
         EngineSession.resume(other, 300, os.fspath(out))
-    other.inputs = lambda: ("records", 2)
+    other.inputs = lambda _: ("records", 2)
     with pytest.raises(muffle.InputError, match="not trained are not those"):
         EngineSession.resume(other, 300, os.fspath(out))
 

@@ -319,3 +319,218 @@ def test_a_forked_process_cannot_take_a_step(tmp_path):
     finally:
         module._Loop.__init__ = created
     assert "forked" in told[0], told
+
+
+class Threshold(nn.Module):
+    """Gradients above a norm of the whole batch are scaled, which usual losses do not reach."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.outer = nn.Linear(6, 8), nn.Linear(8, 1).requires_grad_(False)
+
+    def forward(self, x):
+        hidden = torch.tanh(self.inner(x))
+        if hidden.requires_grad:
+            hidden.register_hook(lambda g: g * (5 / (g.norm() + 1e-12)).clamp(max=1))
+        return self.outer(hidden)[:, 0]
+
+
+def test_a_threshold_on_the_gradients_of_a_batch_is_refused(tmp_path):
+    data = [(x, torch.tensor(1e6 if i == 7 else 0.5)) for i, (x, _) in enumerate(numbers())]
+
+    def square(module, batch):
+        return (module(batch[0]) - batch[1]).square()
+
+    with pytest.raises(muffle.InputError, match="one example changes another's"):
+        fit(Threshold(), data, tmp_path / "run", loss=square)
+
+
+def test_the_records_show_a_threshold_that_probe_records_do_not(tmp_path):
+    """With probe records of zeros, no gradient passes the hook."""
+    data = [(x, torch.tensor(1e6)) for x, _ in numbers()]
+    probes = [(torch.zeros(6), torch.tensor(0.0)) for _ in range(3)]
+
+    def square(module, batch):
+        return (module(batch[0]) - batch[1]).square()
+
+    engine = Engine(Threshold(), square, records=data, probe_records=probes)
+    with pytest.raises(ValueError, match="one example changes another's"):
+        engine.check_records(8)
+
+
+class Routed(nn.Module):
+    """Rows are sorted by a router, which at the start leaves them in their order."""
+
+    def __init__(self):
+        super().__init__()
+        self.router, self.inner, self.head = nn.Linear(6, 2), nn.Linear(6, 8), nn.Linear(8, 3)
+        with torch.no_grad():
+            self.router.weight.zero_()
+            self.router.bias.copy_(torch.tensor([5.0, 0.0]))
+
+    def forward(self, x):
+        order = torch.argsort(self.router(x).argmax(1), stable=True)
+        hidden = torch.tanh(self.inner(x[order]))
+        return self.head(hidden[torch.argsort(order)])
+
+
+def test_a_module_that_sorts_examples_only_after_training_is_refused():
+    engine = Engine(Routed(), loss, records=numbers())
+    start = engine.parameters()
+    engine.load(start)
+    trained = [value.clone() for value in start]
+    index = [tensor.name for tensor in engine.trainable()].index("router.weight")
+    trained[index][0] = 40.0 * engine.probe_records()[1][0]
+    trained[index][1] = 40.0 * engine.probe_records()[0][0]
+    with pytest.raises(ValueError, match="inner.weight.*: after training, one example changes"):
+        for _ in range(2):
+            engine.load(trained)
+
+
+class Remembers(nn.Module):
+    """Keeps the largest number of all records, where PyTorch does not see it."""
+
+    def __init__(self, extra):
+        super().__init__()
+        self.layer, self.extra, self.seen = nn.Linear(6, 3), extra, 0.0
+        self.register_buffer("largest", torch.zeros(()))
+
+    def get_extra_state(self):
+        return self.seen
+
+    def set_extra_state(self, state):
+        self.seen = state
+
+    def forward(self, x):
+        if x.abs().max() > 100:
+            if self.extra:
+                self.seen = float(x.abs().max())
+            else:
+                self.largest.data.copy_(x.abs().max())
+        return self.layer(x)
+
+
+@pytest.mark.parametrize("extra", [False, True])
+def test_what_a_module_remembers_of_a_record_is_not_saved(extra, tmp_path):
+    data = numbers()
+    data[5] = (torch.full((6,), 12345.0), data[5][1])
+    with pytest.raises(muffle.InputError, match="a buffer, .* has changed"):
+        fit(Remembers(extra), data, tmp_path / "run")
+    assert not list(tmp_path.glob("run/model/*.pt"))
+
+
+def test_a_replaced_parameter_is_refused(tmp_path):
+    module = nn.Linear(6, 3)
+
+    class Replace(muffle.torch.Callback):
+        def on_step(self, state):
+            module.weight = nn.Parameter(torch.zeros(3, 6))
+
+    with pytest.raises(muffle.Error) as raised:
+        fit(module, numbers(), tmp_path / "run", callbacks=[Replace()])
+    assert "replaced by another tensor" in str(raised.value.__cause__)
+
+
+class Capacity(nn.Module):
+    """Examples beyond a number in the batch count less."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(6, 3)
+
+    def forward(self, x):
+        late = (torch.arange(len(x)) >= 12).float()[:, None]
+        return self.layer(x) * (1 - 0.9 * late)
+
+
+@pytest.mark.parametrize("options", [{"micro_batch": 24}, {"set": {"training.micro_batch": 24}}])
+def test_records_are_checked_in_micro_batches_of_the_run(options, tmp_path):
+    with pytest.raises(muffle.InputError, match="one example changes another's"):
+        muffle.fit(
+            Capacity(), numbers(48), loss=loss, out=tmp_path / "run", steps=3, lot_size=8,
+            optimizer="dp-sgd", progress=False, **options,
+        )
+
+
+def test_random_records_do_not_hide_interactions(tmp_path):
+    class Jittered:
+        def __init__(self, texts):
+            self.texts = texts
+
+        def __len__(self):
+            return len(self.texts)
+
+        def __getitem__(self, index):
+            tokens, label = self.texts[index]
+            return [1 + int(torch.randint(19, ())), *tokens[1:]], label
+
+    texts = [([1 + (i + j) % 19 for j in range(2 + i % 9)], i % 3) for i in range(24)]
+    probes = [([1, 2, i + 3], i) for i in range(3)]
+    with pytest.raises(muffle.InputError, match="record [0-9]+: one example changes another's"):
+        fit(
+            Bag(), Jittered(texts), tmp_path / "run", collate=padded, probe_records=probes,
+            data_identity="jittered",
+        )
+
+
+def test_messages_have_no_content_of_records(tmp_path):
+    class Secret(list):
+        def __getitem__(self, index):
+            if index == 6:
+                raise KeyError("patient 4711")
+            return super().__getitem__(index)
+
+    with pytest.raises(muffle.InputError) as raised:
+        fit(nn.Linear(6, 3), Secret(numbers()), tmp_path / "run")
+    assert "4711" not in str(raised.value)
+
+    def refusing(module, batch):
+        if (batch[0] == 4711).any():
+            raise ValueError(f"no loss for {batch[0].max()}")
+        return loss(module, batch)
+
+    data = numbers()
+    data[5] = (torch.full((6,), 4711.0), data[5][1])
+    with pytest.raises(muffle.InputError, match="record 6: its loss cannot") as raised:
+        fit(nn.Linear(6, 3), data, tmp_path / "run", loss=refusing)
+    assert "4711" not in str(raised.value)
+
+
+def test_a_parameter_that_the_forward_pass_changes_is_refused(tmp_path):
+    class Renormalised(nn.Linear):
+        def forward(self, x):
+            with torch.no_grad():
+                self.weight.clamp_(max=float(x.max()))
+            return super().forward(x)
+
+    with pytest.raises(muffle.Error):
+        fit(Renormalised(6, 3), numbers(), tmp_path / "run")
+
+
+def test_a_failing_callback_loses_no_step(tmp_path):
+    class Fail(muffle.torch.Callback):
+        def on_step(self, state):
+            if state.step == 2:
+                raise OSError("the disk is full")
+
+    with pytest.raises(OSError):
+        fit(nn.Linear(6, 3), numbers(), tmp_path / "run", callbacks=[Fail()])
+    run = muffle.fit(
+        nn.Linear(6, 3), numbers(), loss=loss, out=tmp_path / "run", resume=True, progress=False
+    )
+    assert run.steps == 3
+
+
+def test_a_resumed_run_takes_no_other_settings(tmp_path):
+    with pytest.raises(muffle.InputError, match="resume: .* none of privacy.epsilon"):
+        muffle.fit(
+            nn.Linear(6, 3), numbers(), loss=loss, out=tmp_path / "run", resume=True, epsilon=2.0
+        )
+
+
+def test_figures_that_are_not_finite_end_no_run(tmp_path):
+    run = fit(
+        nn.Linear(6, 3), numbers(), tmp_path / "run",
+        evaluate=lambda module: {"nll": float("nan"), "accuracy": 0.5},
+    )
+    assert run.steps == 3

@@ -426,3 +426,43 @@ def test_a_language_model_pads_and_masks():
     engine.set_records([[1, 2, 11]])
     with pytest.raises(ValueError, match="record 1: expected tokens below 11"):
         engine.validate(0)
+
+
+class Experts(nn.Module):
+    """A mixture of experts: each example is computed by one of them."""
+
+    def __init__(self):
+        super().__init__()
+        self.router = nn.Linear(6, 3)
+        self.experts = nn.ModuleList(nn.Linear(6, 4) for _ in range(3))
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, x):
+        scores = self.router(x).softmax(1)
+        best = scores.argmax(1)
+        hidden = x.new_zeros(len(x), 4)
+        for number, expert in enumerate(self.experts):
+            chosen = best == number
+            hidden = hidden.index_put((chosen,), expert(x[chosen]))
+        return self.head(hidden * scores.gather(1, best[:, None]))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_experts_take_the_generic_path(seed):
+    torch.manual_seed(seed)
+    module = Experts()
+    generator = torch.Generator().manual_seed(seed)
+    records = [(torch.randn(6, generator=generator), torch.tensor(i % 3)) for i in range(8)]
+
+    def loss(module, batch):
+        return functional.cross_entropy(module(batch[0]), batch[1], reduction="none")
+
+    engine = Engine(module, loss, records=records)
+    assert {name for name in engine.generic_parameters() if "experts" in name}
+    engine.check_records(4)
+    _, gradients = brute_force(engine, module, loss, records)
+    engine.load(engine.parameters())
+    _, squares = engine.observe(list(range(8)), [list(range(len(engine.trainable())))])
+    for square, gradient in zip(squares, gradients):
+        exact = sum(g.square().sum() for g in gradient).item()
+        assert exact * (1 - 1e-5) <= square <= exact * 1.01

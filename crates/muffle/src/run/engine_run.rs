@@ -62,7 +62,8 @@ impl<E> std::fmt::Debug for EngineRun<E> {
 impl<E: Engine> EngineRun<E> {
     /// Starts a run in a new folder.
     ///
-    /// `inputs` is called after the engine has been probed and has validated all records.
+    /// `inputs` is called after the engine has been probed and has validated all records, with the
+    /// configuration of the run.
     ///
     /// # Errors
     /// If the folder is not empty, the configuration is invalid, the promise cannot be kept, the
@@ -73,7 +74,7 @@ impl<E: Engine> EngineRun<E> {
         params: Params,
         records: Records,
         out: &Path,
-        inputs: &dyn Fn() -> Result<RunInputs, Error>,
+        inputs: &dyn Fn(&Config) -> Result<RunInputs, Error>,
     ) -> Result<Self, Error> {
         require_external(config)?;
         let config = config.clone().absolute()?;
@@ -83,7 +84,7 @@ impl<E: Engine> EngineRun<E> {
             let initial_fingerprints = fingerprints(&params);
             let session = Session::new(&config, engine, params, records)?;
             check_charges(&session)?;
-            let RunInputs { records, frozen } = inputs()?;
+            let RunInputs { records, frozen } = inputs(&config)?;
             let ledger = Arc::new(LedgerFile::new(&folder)?);
             folder.write(DATA_DIGEST, &records)?;
             ledger.write()?;
@@ -123,7 +124,7 @@ impl<E: Engine> EngineRun<E> {
         engine: E,
         params: Params,
         records: Records,
-        inputs: &dyn Fn() -> Result<RunInputs, Error>,
+        inputs: &dyn Fn(&Config) -> Result<RunInputs, Error>,
     ) -> Result<Self, Error> {
         let folder = Folder::open(out)?;
         let config = Config::read(&folder.join("config.toml"))?;
@@ -172,7 +173,7 @@ impl<E: Engine> EngineRun<E> {
             require_same_run(&config, identity, state, frozen)?;
         }
         let session = Session::resume(&config, engine, records, state)?;
-        let RunInputs { records, frozen } = inputs()?;
+        let RunInputs { records, frozen } = inputs(&config)?;
         if records != known {
             return Err(Error::folder(
                 out,

@@ -27,6 +27,8 @@ exceptions                      :class:`Error` and its subclasses
 ==============================  ==========================================================
 """
 
+import importlib
+
 from ._errors import Error, FaultError, InputError, PrivacyWarning, PromiseError, Stopped
 from ._muffle import (
     Calibration,
@@ -45,13 +47,16 @@ from ._runs import Audit, Plan, Run, Verdict, audit, generate, plan, predict, re
 __version__ = _version()
 
 
+def __dir__() -> list[str]:
+    """Lists also what is loaded when it is first used."""
+    return sorted([*globals(), "fit", "torch"])
+
 
 def __getattr__(name: str) -> object:
     """Loads what needs PyTorch when it is first used."""
-    if name == "fit":
-        from .torch import fit
-
-        return fit
+    if name in ("fit", "torch"):
+        package = importlib.import_module(".torch", __name__)
+        return package if name == "torch" else package.fit
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -28,7 +28,8 @@ class Run:
 
     #: The folder of the run, with ``model/``, ``ledger.json`` and ``report.html``.
     folder: pathlib.Path
-    #: ε spent, an upper bound; infinite without privacy.
+    #: ε spent, an upper bound; infinite without noise. It holds only if ``private`` is true, which it is
+    #: not with a fixed seed.
     epsilon: float
     #: δ of that ε.
     delta: float | None

@@ -44,12 +44,13 @@ class Seam:
             for one in self._engine.trainable()
         ]
 
-    def inputs(self) -> tuple[str, int]:
+    def inputs(self, examples: int | None) -> tuple[str, int]:
         """Returns the identity of the records, and a fingerprint of what is not trained.
 
-        The curator asks when it has validated all records.
+        The curator asks when it has validated all records, with the size of its micro-batches, if it is
+        given.
         """
-        self._engine.check_records(self._examples, self._limit)
+        self._engine.check_records(examples or self._examples, self._limit)
         records = self._digest.hexdigest() if self._identity is None else self._identity
         return f"{records} ({self._engine.record_count()} records)", int.from_bytes(self._engine.frozen_digest()[:8], "little")
 
@@ -72,7 +73,13 @@ class Seam:
 
     def validate(self, index: int) -> None:
         """Refuses a record that does not fit the module."""
-        self._engine.check_record(index)
+        try:
+            self._engine.check_record(index)
+        except ValueError:
+            raise
+        except Exception as error:
+            # Its message may have content of the record.
+            raise ValueError(f"it cannot be read ({type(error).__name__})") from error
         if self._identity is None and index >= 0:
             _update(self._digest, self._engine.record(index))
 

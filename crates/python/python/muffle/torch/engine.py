@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 from typing import Any, Callable, Mapping, Sequence
 
 import torch
@@ -17,7 +18,7 @@ from .generic import Loss
 from .geometry import Geometry
 from .interaction import LossModel, losses_of
 from .losses import supervised
-from .passes import Pass, full_precision
+from .passes import Pass, RowsError, full_precision
 from .structure import Trainable, check_modes, check_parameters, describe, modes_of, trained_parameters
 
 
@@ -26,6 +27,13 @@ ISOLATION = "up-to-rounding"
 
 The shapes of a batch decide how PyTorch rounds, so examples change each other by rounding.
 """
+
+
+FEW_ELEMENTS = 1 << 20
+"""The number of elements that are not trained up to which they are compared before every query."""
+
+RETEST = 50
+"""The number of queries after which the module is tested again, at the latest."""
 
 
 class Engine:
@@ -99,6 +107,7 @@ class Engine:
         self._frozen = b""
         self._fields: dict[str, probes.Field] | None = None
         self._pass: Pass | None = None
+        self._begun = 0
         self._tensor_blocks: list[int] = []
         self._totals: list[Total] | None = None
         if probe_records is not None:
@@ -179,7 +188,7 @@ class Engine:
         return self._records[index]
 
     def frozen_digest(self) -> bytes:
-        """Computes a digest of the parameters that are not trained, and of the buffers."""
+        """Computes a digest of what is not trained: parameters, buffers, and extra state."""
         digest = hashlib.sha256()
         trained = set(self._model.parameters)
         named = [*self._module.named_parameters(), *self._module.named_buffers()]
@@ -188,6 +197,11 @@ class Engine:
                 value = tensor.detach().cpu().contiguous()
                 digest.update(f"{name}:{value.dtype}:{tuple(value.shape)}:".encode())
                 digest.update(probes.content_of(value))
+        for name, layer in self._module.named_modules():
+            if type(layer).get_extra_state is not nn.Module.get_extra_state:
+                into = io.BytesIO()
+                torch.save(layer.get_extra_state(), into)
+                digest.update(f"{name}:".encode() + into.getvalue())
         return digest.digest()
 
     def validate(self, index: int) -> None:
@@ -218,45 +232,79 @@ class Engine:
 
         Raises ValueError if that of a record cannot be computed, or records interact.
         """
-        self._prepared()
-        checking.check_records(self, self.record_count(), examples, limit)
-        self.check_unchanged()
+        # At most once for each tensor: with real records, other rows may be selected.
+        for _ in range(1 + len(self._model.parameters)):
+            plan = self._prepared()
+            try:
+                checking.check_records(self, self.record_count(), examples, limit)
+                break
+            except RowsError as error:
+                with full_precision(self._device), torch.enable_grad():
+                    samples = self.probe_records()
+                    self._plan = tracing.moved(self._model, plan, error.tensors, samples)
+        self.check_unchanged(thorough=True)
 
-    def zero_loss_norms(self, indices: Sequence[int], factors: Tensor) -> Tensor:
-        """Returns the squared norm of each example's gradients, with its loss times its factor.
+    def sample(self, index: int) -> Any:
+        """Reads a record, or a probe record, whose index is negative."""
+        return self._sample(index)
 
-        Gradients of the generic path are computed for each example alone and are not part of it.
+    def losses_of(self, samples: Sequence[Any]) -> list[float]:
+        """Computes the loss of each sample, in one batch."""
+        batch = self._batch_of(samples)
+        with full_precision(self._device), torch.no_grad():
+            losses = losses_of(self._model.loss, self._module, batch, len(samples))
+            return [float(loss) for loss in losses.cpu()]
+
+    def scaled_norms(self, samples: Sequence[Any], factors: Tensor) -> Tensor:
+        """Returns the squared norms of each example's gradients, with its loss times its factor.
+
+        They are examples x tensors. Gradients of the generic path are computed for each example alone
+        and are not part of it.
         """
-        batch = self._batch_of([self._sample(index) for index in indices])
+        batch, plan = self._batch_of(samples), self._prepared()
         with full_precision(self._device), torch.enable_grad():
-            _, recorded = tracing.run(
-                self._model, self._prepared(), batch, len(indices), factors=factors.to(self._device)
-            )
-        squares = double(torch.zeros(len(indices), device=self._device))
-        for values in recorded.squares.values():
-            squares += values
-        return squares
+            _, recorded = tracing.run(self._model, plan, batch, len(samples), factors=factors)
+        return recorded.norms()
 
-    def check_unchanged(self) -> None:
+    def check_unchanged(self, *, thorough: bool = False) -> None:
         """Refuses parameters that are not trained, buffers and modes that changed since the tests.
 
-        They would hold values of records without noise, or let examples interact.
+        They would hold values of records without noise, or let examples interact. Contents are compared
+        if they are few, or PyTorch knows of a change; with `thorough`, always.
         """
         if self._plan is None:
             return
+        trained = trained_parameters(self._module)
+        if trained.keys() != self._model.parameters.keys() or any(
+            parameter is not self._model.parameters[name] for name, parameter in trained.items()
+        ):
+            raise ValueError(
+                "module: a trained parameter was replaced by another tensor after the module was "
+                "tested; copy values into it instead, for example parameter.copy_(values)"
+            )
         if modes_of(self._module) != self._modes:
             raise ValueError(
                 "module: train() or eval() was called after the module was tested; restore the mode "
                 "of each layer"
             )
         versions = self._frozen_versions()
-        if versions != self._versions:
+        if thorough or versions != self._versions or self._frozen_elements() <= FEW_ELEMENTS:
             if self.frozen_digest() != self._frozen:
                 raise ValueError(
-                    "module: a buffer, or a parameter that is not trained, has changed; it would "
-                    "hold values of records without noise"
+                    "module: a buffer, or a parameter that is not trained, or extra state has changed; "
+                    "it would hold values of records without noise"
                 )
             self._versions = versions
+
+    def _trained_versions(self) -> list[int]:
+        """Returns a number for each trained tensor that PyTorch increases with every change."""
+        return [parameter._version for parameter in self._model.parameters.values()]
+
+    def _frozen_elements(self) -> int:
+        """Returns the number of elements that are not trained."""
+        trained = set(self._model.parameters)
+        named = [*self._module.named_parameters(), *self._module.named_buffers()]
+        return sum(tensor.numel() for name, tensor in named if name not in trained)
 
     def _frozen_versions(self) -> list[tuple[int, int]]:
         """Returns an address and a version of each tensor that must not change."""
@@ -304,6 +352,11 @@ class Engine:
         check_modes(self._module)
         self.check_unchanged()
         self._pass = None
+        self._begun += 1
+        # At the first queries, then less often.
+        if self._begun & (self._begun - 1) == 0 or self._begun % RETEST == 0:
+            with full_precision(self._device), torch.enable_grad():
+                tracing.check_again(self._model, self._prepared(), self.probe_records())
 
     def unload(self) -> None:
         """Discards the sum and the activations and gradients of a micro-batch."""
@@ -316,10 +369,7 @@ class Engine:
         self._pass = None
         if not indices:
             return []
-        batch = self._batch_of([self._sample(index) for index in indices])
-        with full_precision(self._device), torch.no_grad():
-            losses = losses_of(self._model.loss, self._module, batch, len(indices))
-            return [float(loss) for loss in losses.cpu()]
+        return self.losses_of([self._sample(index) for index in indices])
 
     def observe(
         self,
@@ -340,6 +390,7 @@ class Engine:
             return [], []
         samples = [self._sample(index) for index in indices]
         batch = self._batch_of(samples)
+        versions = self._trained_versions()
         with full_precision(self._device):
             losses, recorded = tracing.run(
                 self._model, plan, batch, len(samples), geometry=geometry
@@ -354,6 +405,11 @@ class Engine:
             squares = double(torch.zeros(len(samples), len(blocks), device=self._device))
             for index, values in recorded.squares.items():
                 squares[:, self._tensor_blocks[index]] += values
+        if self._trained_versions() != versions:
+            raise ValueError(
+                "module: the forward pass changes a trained parameter in place, so records change it "
+                "without noise"
+            )
         self._pass = recorded
         return double(losses).tolist(), squares.flatten().tolist()
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -85,8 +87,7 @@ def fit(
         noise_multiplier: The noise instead of ε.
         optimizer: One of ``muffle.optimizers()``. dp-macadam, dp-adaclip and dp-prism clip in other
             coordinates, for which the gradients of all examples of a micro-batch are in memory.
-            dp-prism needs adapters whose factors are not zero, such as those of PEFT with
-            ``init_lora_weights="pissa"``.
+            dp-prism trains adapters of PEFT, best with ``init_lora_weights="pissa"``.
         learning_rate: By default, the optimizer's own.
         steps: The number of steps; or give ``epochs``, 3 by default.
         epochs: The expected number of times that a record is used.
@@ -107,7 +108,7 @@ def fit(
         callbacks: Objects that are told of steps and evaluations and may stop the run.
         data_identity: A name of the records, instead of a digest of their content, by which a
             resumed run recognises them. Needed if records are random.
-        resume: Whether to resume the run in ``out``; other settings are then those of the run.
+        resume: Whether to resume the run in ``out``, with its settings; others are refused.
         progress: Whether to show the progress on standard error.
         set: Other keys of the configuration: ``{"privacy.sampling": "fixed"}``.
 
@@ -119,7 +120,24 @@ def fit(
         PromiseError: No noise keeps the promise.
         KeyboardInterrupt: Ctrl-C; the run is saved and can be resumed with ``resume=True``.
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(f"model: expected a torch.nn.Module, got {type(model).__name__}")
     _check_dataset(dataset)
+    given = {
+        "privacy.epsilon": epsilon,
+        "privacy.delta": delta,
+        "privacy.sigma": noise_multiplier,
+        "optimizer.learning_rate": learning_rate,
+        "training.steps": steps,
+        "training.epochs": epochs,
+        "training.lot_size": lot_size,
+    }
+    given = {key: value for key, value in given.items() if value is not None}
+    if resume and (given or optimizer is not None or set):
+        named = [*given, *(["optimizer"] if optimizer is not None else []), *(set or {})]
+        raise InputError(
+            f"resume: the settings of a run do not change; expected none of {', '.join(named)}"
+        )
     texts = None
     if loss is None:
         texts = _language_model(model, tokenizer, max_length)
@@ -150,17 +168,9 @@ def fit(
             "data.evaluation_data": evaluation_data,
             "training.micro_batch": micro_batch,
         }
-        given = {
-            "privacy.epsilon": epsilon,
-            "privacy.delta": delta,
-            "privacy.sigma": noise_multiplier,
-            "optimizer.learning_rate": learning_rate,
-            "training.steps": steps,
-            "training.epochs": epochs,
-            "training.lot_size": lot_size,
-            "evaluation.every": evaluate_every,
-        }
-        changes.update({key: value for key, value in given.items() if value is not None})
+        if evaluate_every is not None:
+            changes["evaluation.every"] = evaluate_every
+        changes.update(given)
         changes.update(set or {})
         session = EngineSession.create(
             seam, len(dataset), os.fspath(out), optimizer=optimizer, changes=changes_of(changes)
@@ -194,9 +204,9 @@ class _Loop:
             self.state.unchanged = self._session.unchanged()
             # Read before the session is closed.
             _ = self.state.epsilon
-            _refusing(self._engine.check_unchanged)
+            _refusing(lambda: self._engine.check_unchanged(thorough=True))
             _save(self._model, tokenizer, pathlib.Path(self.state.model_folder))
-            run = run_of(self._session.finish(json.dumps(self.state.figures)))
+            run = run_of(self._session.finish(self._finite_figures()))
         finally:
             self._session.close()
         for callback in self._callbacks:
@@ -214,14 +224,24 @@ class _Loop:
                 if notes is None:
                     break
                 self._update(notes)
-                self._tell("on_step")
                 last = self.state.step == self.state.steps
-                if self.state.step % self._every == 0 or last or self.state.stop:
-                    self._measure()
+                with self._saved_on_error():
+                    self._tell("on_step")
+                    if self.state.step % self._every == 0 or last or self.state.stop:
+                        self._measure()
                 if interrupts.requested and not last:
                     self._session.save()
                     self._load_released()
                     raise KeyboardInterrupt("the run is saved; resume it with resume=True")
+
+    @contextlib.contextmanager
+    def _saved_on_error(self) -> Iterator[None]:
+        """Saves the run if a callback or an evaluation fails, so that no step is lost."""
+        try:
+            yield
+        except BaseException:
+            self._session.save()
+            raise
 
     def _update(self, notes: list[str]) -> None:
         self.state.step, self.state.notes = self._session.steps(), notes
@@ -231,11 +251,20 @@ class _Loop:
         if self._evaluate is not None:
             self._load_released()
             with torch.no_grad(), same_modes(self._model):
-                figures = dict(self._evaluate(self._model))
+                figures = self._evaluate(self._model)
             _refusing(self._engine.check_unchanged)
+            if not isinstance(figures, Mapping):
+                raise InputError(
+                    f"evaluate: expected figures by name, got {type(figures).__name__}"
+                )
             self.state.figures = {name: float(value) for name, value in figures.items()}
-        self._session.record(json.dumps(self.state.figures))
+        self._session.record(self._finite_figures())
         self._tell("on_evaluate")
+
+    def _finite_figures(self) -> str:
+        """Returns the last figures as JSON, without those that are not finite."""
+        figures = self.state.figures.items()
+        return json.dumps({name: value for name, value in figures if math.isfinite(value)})
 
     def _load_released(self) -> None:
         for index in range(len(trained_parameters(self._model))):

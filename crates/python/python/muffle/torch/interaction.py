@@ -148,6 +148,36 @@ def check_extremes(model: LossModel, samples: Sequence[Any]) -> None:
             raise ValueError(f"{name}: {MIXED}")
 
 
+SCALES = (0.0, 1e4)
+"""Factors of the losses of some examples, which must not change the gradients of the others."""
+
+SCALED = 1e-3
+"""The largest relative change of a squared norm that is rounding."""
+
+
+def scales_keep_norms(norms_of: Callable[[Tensor], Tensor], chosen: Tensor) -> bool:
+    """Whether the gradients of examples stay the same when the losses of the chosen ones are scaled.
+
+    `norms_of` returns squared norms, examples x tensors, for losses times factors. A threshold on the gradients of a batch
+    may be out of reach of the losses as they are, so one factor is large; with 0, the chosen examples
+    have no gradient at all. A norm that is not finite is that of a record that overflows, which has
+    weight 0.
+    """
+    expected = norms_of(torch.ones(len(chosen))).cpu()
+    for scale in SCALES:
+        norms = norms_of(torch.where(chosen, scale, 1.0)).cpu()
+        others, before = norms[~chosen], expected[~chosen]
+        known = torch.isfinite(before)
+        slack = SCALED * before + SHARE**2 * before.sum(1, keepdim=True)
+        if bool(((others - before).abs() > slack)[known].any()):
+            return False
+        if not bool(torch.isfinite(others[known]).all()):
+            return False
+        if scale == 0.0 and bool((norms[chosen] > 0).any()):
+            return False
+    return True
+
+
 def norm_of(gradients: Sequence[Tensor]) -> float:
     """Returns the L2 norm of several tensors together."""
     return sum(float(gradient.norm()) ** 2 for gradient in gradients) ** 0.5

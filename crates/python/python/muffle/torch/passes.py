@@ -15,7 +15,7 @@ from typing import Any, Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from .forms import Form, Total
+from .forms import Form, Total, double
 from .geometry import Geometry
 from .layers import Rule
 from .outer import joined
@@ -85,6 +85,15 @@ def holds_batch(rows: Tensor, examples: int) -> bool:
     )
 
 
+class RowsError(RuntimeError):
+    """A layer whose rows are not those of the examples of a batch, as an expert of a mixture."""
+
+    def __init__(self, layer: RecordedLayer, message: str) -> None:
+        """Takes the layer."""
+        super().__init__(message)
+        self.tensors = set(layer.rules)
+
+
 class Pass:
     """The recorded gradients of one micro-batch.
 
@@ -128,7 +137,7 @@ class Pass:
         """
         self._is_backward = True
         if losses.requires_grad:
-            losses.backward(torch.ones_like(losses) if factors is None else factors)
+            losses.backward(torch.ones_like(losses) if factors is None else factors.to(losses))
         # Uses whose output has no effect on a loss get no gradient.
         for index in list(self._uses):
             self._finish(index)
@@ -140,6 +149,11 @@ class Pass:
         else:
             self.squares[index] = self._geometry.squared_norms(index, form.gradients())
         self.forms[index] = form
+
+    def norms(self) -> Tensor:
+        """Returns the squared norms of all recorded tensors: examples x tensors, on the CPU."""
+        squares = [double(values.cpu()) for values in self.squares.values()]
+        return torch.stack(squares, 1) if squares else torch.zeros(self.examples, 0)
 
     def add_absent(self, index: int, like: Tensor) -> None:
         """Computes the norms of a tensor that has no effect on any loss: its gradients are zero."""
@@ -232,7 +246,8 @@ class Pass:
         if layer.layout is Layout.FLATTENED and count % self.examples == 0:
             return tensor.reshape(self.examples, count // self.examples, *tensor.shape[1:])
         if count != self.examples:
-            raise RuntimeError(
+            raise RowsError(
+                layer,
                 f"{layer.name}: expected {self.examples} examples in the first dimension, as for "
                 f"the probe records, got shape {tuple(tensor.shape)}"
             )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 from typing import Any, Iterator, Sequence
 
 import torch
@@ -18,6 +19,7 @@ from . import generic
 from .forms import Total
 from .geometry import Geometry
 from .interaction import (
+    MIXED,
     SHARE,
     TOLERANCE,
     LossModel,
@@ -26,10 +28,15 @@ from .interaction import (
     losses_of,
     norm_of,
     reference_of,
+    scales_keep_norms,
 )
 from .layers import rules_of
 from .passes import Layout, Pass, RecordedLayer, first_input, frozen, holds_batch
 from .structure import is_adapter
+
+AGAIN = 10 * TOLERANCE
+"""The tolerance of the tests that are repeated: a run is not ended by rounding."""
+
 
 @dataclasses.dataclass
 class Plan:
@@ -72,7 +79,55 @@ def trace(model: LossModel, samples: Sequence[Any]) -> Plan:
             if remaining := _wrong_tensors(model, plan, samples, references):
                 names = [list(model.parameters)[index] for index in sorted(remaining)]
                 raise ValueError(f"{', '.join(names)}: wrong gradients; call register_layer")
+        _check_scales(model, plan, samples)
         if plan.generic and not _vmap_works(model, plan, samples, references):
+            plan.dimensions = None
+    return plan
+
+
+def check_again(model: LossModel, plan: Plan, samples: Sequence[Any]) -> None:
+    """Repeats the tests of the gradients with probe records at the current parameters.
+
+    A module may mix examples only after training, by a router that is zero at the start, for example.
+    Parameters and probe records are public, so nothing is charged.
+
+    Raises ValueError if examples interact.
+    """
+    samples = list(samples[:3])
+    references = [reference_of(model, samples, i) for i in range(len(samples))]
+    if not all(math.isfinite(norm_of(reference)) for reference in references):
+        return
+    wrong = _wrong_tensors(model, plan, samples, references, AGAIN)
+    if plan.generic and not _right_generic(model, plan, samples, references, AGAIN):
+        wrong |= set(plan.generic)
+    if wrong:
+        names = [list(model.parameters)[index] for index in sorted(wrong)]
+        raise ValueError(f"{', '.join(names)}: after training, {MIXED}")
+    _check_scales(model, plan, samples)
+
+
+def _check_scales(model: LossModel, plan: Plan, samples: Sequence[Any]) -> None:
+    """Refuses a module in which large or zero gradients of examples change those of others."""
+    batch = model.batch_of(samples)
+
+    def norms_of(factors: Tensor) -> Tensor:
+        _, recorded = run(model, plan, batch, len(samples), factors=factors)
+        return recorded.norms()
+
+    for example in range(len(samples)):
+        chosen = torch.ones(len(samples), dtype=torch.bool)
+        chosen[example] = False
+        if not scales_keep_norms(norms_of, chosen):
+            raise ValueError(f"gradients: {MIXED}")
+
+
+def moved(model: LossModel, plan: Plan, indices: set[int], samples: Sequence[Any]) -> Plan:
+    """Moves tensors to the generic path, after the tests of the module."""
+    samples = list(samples[:3])
+    plan = _without(plan, indices)
+    with _perturbed(model):
+        references = [reference_of(model, samples, i) for i in range(len(samples))]
+        if not _vmap_works(model, plan, samples, references):
             plan.dimensions = None
     return plan
 
@@ -105,6 +160,7 @@ def _plan(model: LossModel, samples: Sequence[Any]) -> Plan:
     three = model.batch_of([*samples[:2], samples[0]])
     few, order = _shapes(model, two, 2)
     many, _ = _shapes(model, three, 3)
+    alone = [_shapes(model, model.batch_of([sample]), 1)[0] for sample in samples]
     index = {id(parameter): k for k, parameter in enumerate(model.parameters.values())}
     layers: list[RecordedLayer] = []
     for name, layer in model.module.named_modules():
@@ -116,6 +172,8 @@ def _plan(model: LossModel, samples: Sequence[Any]) -> Plan:
         rules = rules_of(layer) if owned else {}
         chosen = {k: rules[local] for local, k in owned.items() if local in rules}
         layout = _layout(few.get(layer, []), many.get(layer, []))
+        if layout is Layout.BATCHED and not all(_is_row(one, few, layer) for one in alone):
+            layout = None
         if chosen and layout is not None:
             layers.append(RecordedLayer(name, layer, layout, chosen))
     head = order[-1] if order else None
@@ -179,6 +237,14 @@ def _layout(few: Sequence[Call], many: Sequence[Call]) -> Layout | None:
     return layouts.pop() if len(layouts) == 1 else None
 
 
+def _is_row(alone: Shapes, few: Shapes, layer: nn.Module) -> bool:
+    """Whether a layer has one row for an example alone; an expert of a mixture may have none."""
+    calls = alone.get(layer, [])
+    return len(calls) == len(few[layer]) and all(
+        x[:1] == (1,) and output[:1] == (1,) for x, output, _ in calls
+    )
+
+
 def _layout_of_call(few: Call, many: Call) -> Layout | None:
     """Returns the layout of a call, given its shapes for two and for three examples.
 
@@ -231,7 +297,11 @@ def _keeps_losses(model: LossModel, plan: Plan, samples: Sequence[Any]) -> bool:
 
 
 def _wrong_tensors(
-    model: LossModel, plan: Plan, samples: Sequence[Any], references: Sequence[Sequence[Tensor]]
+    model: LossModel,
+    plan: Plan,
+    samples: Sequence[Any],
+    references: Sequence[Sequence[Tensor]],
+    tolerance: float = TOLERANCE,
 ) -> set[int]:
     """Returns the tensors of which the fast path computes other gradients than the references.
 
@@ -249,7 +319,7 @@ def _wrong_tensors(
         for layer in plan.layers:
             for index in layer.rules:
                 gradient = reference[index].cpu().double()
-                slack = TOLERANCE * float(gradient.norm()) + SHARE * whole
+                slack = tolerance * float(gradient.norm()) + SHARE * whole
                 form = recorded.forms.get(index)
                 if form is None:
                     if float(gradient.norm()) > slack:
@@ -309,14 +379,25 @@ def _vmap_works(
     if plan.dimensions is None:
         return False
     try:
-        gradients = generic_gradients(model, plan, model.batch_of(samples), samples)
+        return _right_generic(model, plan, samples, references)
     except Exception:  # noqa: BLE001 - vmap fails in many ways; the loop takes its place
         return False
+
+
+def _right_generic(
+    model: LossModel,
+    plan: Plan,
+    samples: Sequence[Any],
+    references: Sequence[Sequence[Tensor]],
+    tolerance: float = TOLERANCE,
+) -> bool:
+    """Whether the generic path computes the gradients of each probe record alone."""
+    gradients = generic_gradients(model, plan, model.batch_of(samples), samples)
     for example, reference in enumerate(references):
         whole = norm_of(reference)
         for index, gradient in zip(plan.generic, gradients):
             expected = reference[index]
-            slack = TOLERANCE * float(expected.norm()) + SHARE * whole
+            slack = tolerance * float(expected.norm()) + SHARE * whole
             if not float((gradient[example] - expected).norm()) <= slack:
                 return False
     return True
