@@ -1,4 +1,5 @@
 //! Laplace noise and releases whose guarantee is known, against closed forms and brute-force sums.
+#![allow(clippy::unwrap_used)]
 
 use accounting::{
     Accountant, Adjacency, Composition, Cost, Delta, Epsilon, Error, Event, FailureProbability,
