@@ -8,7 +8,7 @@
 //!
 //! | | paper | default |
 //! |---|---|---|
-//! | learning rate ([`Rule`]) | b/a at every probe | 0.7 b/a where probes rule a rate out, at most 4 times the default of the method, see `adaptive.rs` |
+//! | learning rate ([`Rule`]) | b/a at every probe | changed where probes rule it out, at most to 4 times the default of the method, see `adaptive.rs` |
 //! | first learning rate | 1e-4 | the default of the method, with its warm-up |
 //! | points of the probes | ± the learning rate | ± a radius of its own |
 //! | clip bound R_l of the losses | L̃(0) | 3 L̃(0), which falls by at most one half per probe, and in all to a quarter |
