@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""Writes crates/data/tests/golden/scattering.json: features of random images, computed by Kymatio.
+"""Writes crates/data/tests/golden/scattering.json: coefficients of random images, computed by Kymatio.
 
     python3 peers/golden_scattering.py
 
 If Kymatio is missing, the script creates peers/.venv-scattering and restarts there. Pixels are random
-bytes divided by 255, from a fixed seed. Coefficients and features are row by row, channels last; those
-of one channel of the image are consecutive. The normalization is that of torch.nn.GroupNorm without
-parameters, in numpy; the file has the features of the first position only.
+bytes divided by 255, from a fixed seed. Coefficients are row by row, channels last; those of one channel
+of the image are consecutive.
 """
 
 import _venv
@@ -23,7 +22,6 @@ from kymatio.numpy import Scattering2D
 OUT = pathlib.Path(__file__).resolve().parent.parent / "crates/data/tests/golden/scattering.json"
 # Height, width, channels: MNIST, CIFAR-10 in grey, and sizes that are not multiples of four.
 SHAPES = [(28, 28, 1), (32, 32, 1), (13, 18, 3)]
-GROUPS = 27
 
 
 def digits(values):
@@ -36,15 +34,11 @@ def case(rng, height, width, channels):
     images = (pixels / 255).transpose(2, 0, 1)
     scattering = Scattering2D(J=2, shape=(height, width), L=8)
     paths = np.concatenate([scattering(np.ascontiguousarray(image)) for image in images])
-    groups = paths.reshape(GROUPS, -1)
-    mean, variance = groups.mean(axis=1, keepdims=True), groups.var(axis=1, keepdims=True)
-    features = ((groups - mean) / np.sqrt(variance + 1e-5)).reshape(paths.shape)
     return {
         "image": [height, width, channels],
         "shape": [paths.shape[1], paths.shape[2], paths.shape[0]],
         "pixels": pixels.ravel().tolist(),
         "coefficients": digits(paths.transpose(1, 2, 0)),
-        "first_features": digits(features[:, 0, 0]),
     }
 
 

@@ -15,6 +15,8 @@
 #![forbid(unsafe_code)]
 
 mod causal;
+mod contrast;
+mod dead_leaves;
 mod error;
 mod feature_cache;
 mod format;
@@ -27,6 +29,7 @@ mod scattering;
 mod task;
 mod template;
 mod views;
+mod whitening;
 
 pub use causal::CausalInput;
 pub use error::{Error, Result};

@@ -11,8 +11,14 @@
 //! | 1 | \|x ∗ ψ(j, θ)\| ∗ φ | 16 |
 //! | 2 | \|\|x ∗ ψ(0, θ₁)\| ∗ ψ(1, θ₂)\| ∗ φ | 64 |
 //!
-//! each at every fourth pixel. Then group normalization without parameters divides the channels
-//! into 27 groups, and gives each mean 0 and variance 1 within the image.
+//! each at every fourth pixel.
+//!
+//! [`Scattering::features`] standardizes the image before (`contrast.rs`) and whitens the
+//! coefficients of each channel at each position after (`whitening.rs`), with the statistics of
+//! synthetic images (`dead_leaves.rs`). The coefficients alone differ in size by orders of
+//! magnitude. Simulated at ε = 3 on CIFAR-10, with 92 steps of 8192, linear models have an accuracy
+//! of 69.2 % with this, and 65.4 % with channels of red, green and blue that have mean 0 and
+//! variance 1 by statistics of the records themselves.
 //!
 //! # Claim
 //! The features of a record depend on this record and on public constants only, so that they
@@ -23,9 +29,12 @@
 //! # Checked by
 //! `features_do_not_depend_on_earlier_images`.
 
+use crate::contrast::standardize;
+use crate::dead_leaves;
 use crate::error::{Error, Result};
 use crate::feature_cache::FeatureCache;
 use crate::lanes::{LANES, Lanes};
+use crate::whitening::Whitening;
 use rustfft::num_complex::Complex;
 use rustfft::num_traits::Zero;
 use rustfft::{Fft, FftDirection, FftNum, FftPlannerScalar};
@@ -33,14 +42,12 @@ use std::array::from_fn;
 use std::f64::consts::PI;
 use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 /// Number of coefficients of one channel, at each position.
 const COEFFICIENTS: usize = 1 + SCALES * ORIENTATIONS + ORIENTATIONS * ORIENTATIONS;
-/// Number of groups of the normalization, as in the best linear models of Tramèr and Boneh (2021).
-const GROUPS: usize = 27;
-/// Added to the variance of a group, as in PyTorch.
-const EPSILON: f64 = 1e-5;
+/// Number of synthetic images whose statistics whiten the coefficients.
+const SYNTHETIC: u64 = 200;
 /// Number of scales, J.
 const SCALES: usize = 2;
 /// Number of orientations, L: one for each lane.
@@ -57,7 +64,7 @@ const SIGMA: f64 = 0.8;
 #[allow(clippy::approx_constant)]
 const PI_OF_NORM: f64 = 3.1415;
 
-/// The scattering transform of images of one shape, with group normalization.
+/// The scattering transform of images of one shape, with whitening.
 ///
 /// ```
 /// let scattering = data::Scattering::new(28, 28, 1)?;
@@ -127,17 +134,21 @@ impl Scattering {
         [height / STRIDE, width / STRIDE, channels * COEFFICIENTS]
     }
 
-    /// Computes the features of an image: its coefficients, normalized in groups of channels.
+    /// Computes the features of an image: the whitened coefficients of the standardized image.
     ///
     /// Pixels and features are row by row, channels last. The coefficients of a channel of the
-    /// image are consecutive.
+    /// standardized image are consecutive.
     ///
     /// # Panics
     /// If the image has another shape.
     pub fn features(&self, pixels: &[f32]) -> Vec<f32> {
         let compute = || {
-            let mut features = self.coefficients(pixels);
-            normalize(&mut features, self.shape()[2]);
+            let channels = self.image[2];
+            let mut features = self.coefficients(&standardize(pixels, channels));
+            let whitenings = if channels == 3 { &*OF_COLORS } else { &*OF_GREY };
+            for (at, coefficients) in features.chunks_exact_mut(COEFFICIENTS).enumerate() {
+                whitenings[at % channels % whitenings.len()].apply(coefficients);
+            }
             features
         };
         match &self.cache {
@@ -229,24 +240,24 @@ fn reflected(side: usize, padded: usize) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Normalizes each group of channels to mean 0 and variance 1.
-fn normalize(features: &mut [f32], channels: usize) {
-    let width = channels / GROUPS;
-    let count = (features.len() / GROUPS) as f64;
-    for group in 0..GROUPS {
-        let range = group * width..(group + 1) * width;
-        let values = || {
-            features.chunks_exact(channels).flat_map(|row| &row[range.clone()]).map(|&x| x.into())
-        };
-        let mean = values().sum::<f64>() / count;
-        let variance = values().map(|x: f64| (x - mean) * (x - mean)).sum::<f64>() / count;
-        let scale = 1.0 / (variance + EPSILON).sqrt();
-        for row in features.chunks_exact_mut(channels) {
-            for x in &mut row[range.clone()] {
-                *x = ((f64::from(*x) - mean) * scale) as f32;
-            }
+/// The whitening of a channel of an image without colours.
+static OF_GREY: LazyLock<Vec<Whitening>> = LazyLock::new(|| whitenings(1));
+/// The whitening of brightness and of the two differences of colours.
+static OF_COLORS: LazyLock<Vec<Whitening>> = LazyLock::new(|| whitenings(3));
+
+/// Whitens the coefficients of each channel of the synthetic images.
+fn whitenings(channels: usize) -> Vec<Whitening> {
+    let side = dead_leaves::SIDE;
+    let scattering = Scattering::new(side, side, channels).expect("a shape within the range");
+    let mut samples = vec![Vec::new(); channels];
+    for number in 0..SYNTHETIC {
+        let image = standardize(&dead_leaves::image(number, channels), channels);
+        let coefficients = scattering.coefficients(&image);
+        for (at, values) in coefficients.chunks_exact(COEFFICIENTS).enumerate() {
+            samples[at % channels].extend_from_slice(values);
         }
     }
+    samples.iter().map(|samples| Whitening::of_samples(samples, COEFFICIENTS)).collect()
 }
 
 /// Multiplies spectra by the real spectra of filters.

@@ -235,7 +235,7 @@ keys! {
 pub enum Features {
     /// The pixels.
     None,
-    /// Wavelet scattering coefficients, normalized within the image ([`::data::Scattering`]).
+    /// Wavelet scattering coefficients, whitened with public statistics ([`::data::Scattering`]).
     Scattering,
 }
 

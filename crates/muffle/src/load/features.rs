@@ -16,10 +16,13 @@ use serde_json::json;
 const KEY: &str = "image_features";
 
 /// The value of the key: the transform, and the shape of the images.
+///
+/// A transform whose values change gets another name, so that a model is never used with features
+/// on which it was not trained.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "kebab-case", deny_unknown_fields)]
 enum StoredFeatures {
-    Scattering { height: usize, width: usize, channels: usize },
+    WhitenedScattering { height: usize, width: usize, channels: usize },
 }
 
 /// Returns the features that a configuration chooses for images of this shape.
@@ -52,7 +55,7 @@ pub(super) fn stored(model: &hf::Config) -> Result<Option<Scattering>, Error> {
     let invalid = |error: String| {
         Error::config("model.source", format!("config.json: invalid {KEY:?}: {error}"))
     };
-    let StoredFeatures::Scattering { height, width, channels } =
+    let StoredFeatures::WhitenedScattering { height, width, channels } =
         StoredFeatures::deserialize(value).map_err(|error| invalid(error.to_string()))?;
     Scattering::new(height, width, channels).map(Some).map_err(|error| invalid(error.to_string()))
 }
@@ -75,7 +78,7 @@ pub(super) fn store(model: &mut hf::Config, features: &Scattering) -> Result<(),
         ));
     }
     let [height, width, channels] = features.image_shape();
-    let value = StoredFeatures::Scattering { height, width, channels };
+    let value = StoredFeatures::WhitenedScattering { height, width, channels };
     model.other_keys.insert(KEY.into(), json!(value));
     Ok(())
 }
