@@ -6,7 +6,7 @@
 mod program;
 
 use model::activation::Activation;
-use model::hf::{self, Architecture, BertConfig, SaveOptions};
+use model::hf::{self, Architecture, BertConfig, Pooling, SaveOptions};
 use model::{Checkpoint, Network};
 use muffle::evaluate::metrics::ClassTally;
 use program::{muffle, run_toml};
@@ -56,6 +56,7 @@ fn write_bert(place: &Path) {
         activation: Activation::GeluErf,
         epsilon: 1e-5,
         labels: 2,
+        pooling: Pooling::FirstToken,
     };
     let config = hf::Config::new(Architecture::Bert(bert));
     let (config, network, params) =
@@ -109,6 +110,31 @@ fn table(rows: impl Iterator<Item = (String, String)>) -> String {
 fn sentiment(i: usize) -> (String, String) {
     let (word, label) = [("good", "pos"), ("bad", "neg"), ("poor", "neg")][i % 3];
     (format!("{word} {i}"), label.into())
+}
+
+/// A sentence encoder is classified by the mean of its tokens, also after it was saved.
+#[test]
+fn the_mean_of_all_tokens_is_classified() {
+    let place = tempfile::tempdir().unwrap();
+    let place = place.path();
+    write_bert(place);
+    let stated = place.join("bert/config.json");
+    let base = std::fs::read_to_string(&stated).unwrap();
+    let base = base.replace("BertForSequenceClassification", "BertModel");
+    std::fs::write(&stated, base).unwrap();
+    std::fs::create_dir(place.join("bert/1_Pooling")).unwrap();
+    write(place, "bert/1_Pooling/config.json", "{\"pooling_mode_mean_tokens\": true}");
+    write(place, "train.csv", &table((0..60).map(sentiment)));
+    write(place, "public.csv", &table((60..90).map(sentiment)));
+    let metrics = train(place, "")["metrics"].clone();
+    assert!(metrics["accuracy"].as_f64().unwrap() > 0.9, "{metrics}");
+    let saved = std::fs::read_to_string(place.join("run/model/config.json")).unwrap();
+    assert!(saved.contains("\"classifier_pooling\": \"mean\""), "{saved}");
+    let weights = std::fs::read(place.join("run/model/model.safetensors")).unwrap();
+    let weights = safetensors::SafeTensors::deserialize(&weights).unwrap();
+    assert!(weights.names().iter().all(|name| !name.contains("pooler")));
+    let eval = json(place, &["eval", "run", "--data", "public.csv"]);
+    assert_eq!(eval["nll"], metrics["nll"]);
 }
 
 #[test]

@@ -1,13 +1,13 @@
-//! Contrast and colours of an image: what is removed before its features are computed.
+//! Standardized images: without brightness and contrast, in colours that are nearly uncorrelated.
 //!
-//! An image gets mean 0 and about unit variance over all its values, so that brightness and
-//! contrast of a picture do not decide how large its features are. Red, green and blue become
-//! brightness and two differences of colours, which are nearly uncorrelated in natural images.
+//! An image of standard deviation s gets mean 0 and standard deviation s/(s + 0.05) over all its
+//! values, so that brightness and contrast of a picture hardly decide how large its features are.
+//! Red, green and blue become brightness and two differences of colours.
 
 /// Added to the standard deviation: an image of less contrast is not amplified to unit variance.
 const LEAST_DEVIATION: f64 = 0.05;
 
-/// Returns an image with mean 0 and about unit variance; of three channels, in opponent colours.
+/// Returns a standardized image; three channels are separated into opponent colours.
 pub(crate) fn standardize(pixels: &[f32], channels: usize) -> Vec<f32> {
     let values = || pixels.iter().map(|&x| f64::from(x));
     let count = pixels.len() as f64;
@@ -48,6 +48,9 @@ mod tests {
             let found = standardize(&brighter, channels);
             assert!(found.iter().zip(&expected).all(|(a, b)| (a - b).abs() < 0.03));
         }
+        // A standard deviation of 0.05 becomes ½.
+        let faint: Vec<f32> = (0..300).map(|i| if i % 2 == 0 { 0.45 } else { 0.55 }).collect();
+        assert!(standardize(&faint, 1).iter().all(|x| (x.abs() - 0.5).abs() < 1e-4));
     }
 
     #[test]

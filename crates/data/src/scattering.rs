@@ -24,10 +24,11 @@
 //! The features of a record depend on this record and on public constants only, so that they
 //! change neither the sensitivity of a query nor the cost of a run.
 //! # Why
-//! `Scattering` is built from the shape of an image and reads one image. A cache returns the features
-//! that it was given for the same pixels.
+//! `Scattering` is built from the shape of an image and reads one image. The statistics that whiten
+//! the coefficients are those of synthetic images, which are drawn from constants. A cache returns
+//! the features that it was given for the same pixels.
 //! # Checked by
-//! `features_do_not_depend_on_earlier_images`.
+//! `features_do_not_depend_on_earlier_images`, `features_are_those_of_a_second_implementation`.
 
 use crate::contrast::standardize;
 use crate::dead_leaves;
@@ -88,7 +89,7 @@ pub struct Scattering {
 }
 
 impl Scattering {
-    /// Builds the filters for images of this shape.
+    /// Builds the filters for images of this shape. Three channels are red, green and blue.
     ///
     /// # Errors
     /// If the shape is out of range.
@@ -157,7 +158,7 @@ impl Scattering {
         }
     }
 
-    /// Computes the coefficients of an image, without normalization.
+    /// Computes the coefficients of an image, without standardization and whitening.
     ///
     /// # Panics
     /// If the image has another shape.

@@ -2,14 +2,14 @@
 //!
 //! Coefficients of wavelets differ in size by orders of magnitude and are strongly correlated. A
 //! model learns directions of small variance slowly, and the noise of private training is the same
-//! in all of them. Whitening gives all directions about the same variance:
+//! in all of them. Whitening brings the variances of all directions together:
 //! y = s (R + λI)^(−½) D⁻¹ (x − m), where m are the means, D the standard deviations and R the
 //! correlations of public samples, and the scale s makes the mean square of y 1. The root is
 //! symmetric, so each feature keeps its meaning (ZCA: Bell and Sejnowski 1997).
 
-/// λ: directions whose share of the variance is below this are not amplified further.
+/// λ, relative to the mean variance of a direction: it limits the amplification to λ^(−½).
 const SHRINKAGE: f64 = 0.1;
-/// A feature whose standard deviation is below this fraction of its mean is constant up to rounding.
+/// A feature that varies by less than this fraction of its mean is constant, up to rounding.
 const LEAST_VARIATION: f64 = 1e-6;
 /// The largest number of iterations of the inverse square root.
 const ITERATIONS: usize = 100;
@@ -73,8 +73,8 @@ impl Whitening {
 
 /// Computes A^(−½) of a symmetric positive definite matrix by the coupled Newton–Schulz iteration.
 ///
-/// Z → (A/c)^(−½) and Y → (A/c)^½ where c is at least the largest eigenvalue (Higham 1997). Its plain
-/// loops give the same bits on every machine.
+/// Z → (A/c)^(−½) and Y → (A/c)^½ where c is at least the largest eigenvalue (Higham 1997). Plain
+/// loops: the bits depend on those of the matrix alone.
 fn inverse_square_root(matrix: &[f64], width: usize) -> Vec<f64> {
     let largest =
         matrix.chunks_exact(width).map(|row| row.iter().map(|x| x.abs()).sum()).fold(0.0, f64::max);
@@ -162,6 +162,7 @@ mod tests {
         let mut matrix = product(&factor, &transposed, width);
         (0..width).for_each(|i| matrix[i * width + i] += SHRINKAGE);
         let root = inverse_square_root(&matrix, width);
+        assert!(root.iter().all(|x| x.is_finite()));
         let found = product(&product(&root, &matrix, width), &root, width);
         let error =
             |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);

@@ -13,6 +13,7 @@ struct Case {
     shape: [usize; 3],
     pixels: Vec<u8>,
     coefficients: Vec<f32>,
+    first_features: Vec<f32>,
 }
 
 impl Case {
@@ -32,6 +33,8 @@ fn cases() -> Vec<Case> {
 
 fn largest_difference(a: &[f32], b: &[f32]) -> f32 {
     assert_eq!(a.len(), b.len());
+    // The maximum below would leave NaN out.
+    assert!(a.iter().chain(b).all(|x| x.is_finite()));
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
@@ -46,9 +49,19 @@ fn coefficients_are_those_of_kymatio() {
     }
 }
 
-/// Brightness, contrast and, for natural statistics, the scales of the coefficients are removed.
+/// The second implementation draws the synthetic images and whitens by eigenvectors.
 #[test]
-fn features_are_white_whatever_the_contrast() {
+fn features_are_those_of_a_second_implementation() {
+    for case in cases() {
+        let features = case.scattering().features(&case.pixels());
+        let difference = largest_difference(&features[..case.shape[2]], &case.first_features);
+        assert!(difference < 1e-3, "{:?}: {difference}", case.image);
+    }
+}
+
+/// Contrast and, up to the statistics of random pixels, the scales of coefficients are removed.
+#[test]
+fn contrast_and_scales_are_removed() {
     for case in cases() {
         let scattering = case.scattering();
         let features = scattering.features(&case.pixels());
@@ -81,8 +94,10 @@ fn features_do_not_depend_on_earlier_images() {
         scattering.features(&[other; 28 * 28]);
         assert!(scattering.features(&case.pixels()) == alone);
     }
-    // A flat image has no variance, and its features are finite.
-    assert!(scattering.features(&[0.0; 28 * 28]).iter().all(|x| x.is_finite()));
+    // A flat image has no variance; its features are finite and do not depend on its brightness.
+    let flat = |value: f32| scattering.features(&[value; 28 * 28]);
+    assert!(flat(0.0).iter().all(|x| x.is_finite()));
+    assert!(flat(0.0) == flat(0.5) && flat(0.5) == flat(1.0));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Checkpoints: a configuration and weights in the Hugging Face layout.
 
 use crate::graph::{Graph, Loss};
-use crate::hf::{self, Architecture, Config, SaveOptions, Weights};
+use crate::hf::{self, Architecture, Config, Pooling, SaveOptions, Weights};
 use crate::lora::Lora;
 use crate::network::{Device, Network};
 use crate::{Error, init};
@@ -126,6 +126,12 @@ impl Checkpoint {
             }
         }
         check_tied_head(&config, &graph, &values, weights)?;
+        if let Architecture::Bert(bert) = &config.architecture
+            && bert.pooling == Pooling::Mean
+        {
+            weights.skip("pooler.");
+            weights.skip("bert.pooler.");
+        }
         weights.check_all_used()?;
         graph.subtract_adapters(&mut values);
         Ok(Self { config, graph, values, initialized })

@@ -192,10 +192,13 @@ fn features_that_do_not_fit_are_refused() {
     }
     let stored = at("scattering").join("model/config.json");
     let text = std::fs::read_to_string(&stored).unwrap();
-    std::fs::write(&stored, text.replace("\"name\": \"scattering\"", "\"name\": \"gabor\""))
-        .unwrap();
+    // The name of the former transform.
+    let former = text.replace("\"whitened-scattering\"", "\"scattering\"");
+    assert!(former != text);
+    std::fs::write(&stored, former).unwrap();
     let refused = LoadedModel::open_for_inference(at("scattering").to_str().unwrap(), &mut |_| ())
         .unwrap_err()
         .to_string();
     assert!(refused.contains("config.json: invalid \"image_features\""), "{refused}");
+    assert!(refused.contains("train it again"), "{refused}");
 }

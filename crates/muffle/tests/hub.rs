@@ -265,6 +265,15 @@ const SHARDED: [(&str, &[u8]); 5] = [
     ("model-2-of-2.safetensors", &[2; 2000]),
 ];
 
+/// How a sentence encoder is pooled is stated in a folder of the model.
+#[test]
+fn a_file_in_a_folder_is_linked() {
+    let files = [&SMALL[..4], &[("1_Pooling/config.json", b"{ }")]].concat();
+    let (folder, server) = (Folder::new("folder"), Server::new(&files));
+    let snapshot = fetch(&folder.hub(&server.endpoint)).unwrap();
+    assert_eq!(fs::read(snapshot.join("1_Pooling/config.json")).unwrap(), b"{ }");
+}
+
 #[test]
 fn a_model_is_fetched_once() {
     let (folder, server) = (Folder::new("once"), Server::new(&SMALL));

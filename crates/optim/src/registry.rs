@@ -37,7 +37,8 @@ pub struct Entry {
 pub enum DefaultRate {
     /// The same rate in runs of any length: for steps proportional to the gradient.
     ///
-    /// By the origin of the parameters it is limited as `Distance(0.8)` is.
+    /// By the origin of the parameters it is limited as `Distance(0.8)` is, and by the number of
+    /// inputs of a head that predicts labels.
     Fixed(f64),
     /// The sum of the rates of all steps: for steps whose size does not depend on the gradient's.
     ///

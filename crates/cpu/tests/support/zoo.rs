@@ -3,7 +3,9 @@
 use cpu::Network;
 use engine::{Example, Input, Target};
 use model::activation::Activation;
-use model::hf::{Architecture, BertConfig, Gpt2Config, LlamaConfig, RopeConfig, RopeScaling};
+use model::hf::{
+    Architecture, BertConfig, Gpt2Config, LlamaConfig, Pooling, RopeConfig, RopeScaling,
+};
 use model::patches::ImageShape;
 use model::{Cnn, Graph, Lora, Loss, Mlp};
 use protocol::Params;
@@ -19,6 +21,7 @@ pub(crate) enum Kind {
     LlamaTied,
     LlamaLora,
     Bert,
+    BertMean,
     Cnn,
     FlatCnn,
     Mlp,
@@ -28,7 +31,7 @@ pub(crate) enum Kind {
     MlpValue,
 }
 
-pub(crate) const ALL: [Kind; 14] = [
+pub(crate) const ALL: [Kind; 15] = [
     Kind::Gpt2Tied,
     Kind::Gpt2Untied,
     Kind::Gpt2Lora,
@@ -36,6 +39,7 @@ pub(crate) const ALL: [Kind; 14] = [
     Kind::LlamaTied,
     Kind::LlamaLora,
     Kind::Bert,
+    Kind::BertMean,
     Kind::Cnn,
     Kind::FlatCnn,
     Kind::Mlp,
@@ -81,7 +85,7 @@ fn graph(kind: Kind) -> Graph {
             mlp_bias: true,
         })
     };
-    let bert = |labels| {
+    let bert_of = |labels, pooling| {
         Architecture::Bert(BertConfig {
             vocab: VOCAB,
             positions: MAX_LENGTH,
@@ -93,9 +97,11 @@ fn graph(kind: Kind) -> Graph {
             activation: Activation::GeluErf,
             epsilon: 1e-5,
             labels,
+            pooling,
         })
         .graph(None)
     };
+    let bert = |labels| bert_of(labels, Pooling::FirstToken);
     let mlp = |classes| {
         Mlp { input: 7, hidden: vec![9, 5], classes, activation: Activation::Tanh }.graph()
     };
@@ -107,6 +113,7 @@ fn graph(kind: Kind) -> Graph {
         Kind::LlamaTied => llama(true).graph(None),
         Kind::LlamaLora => llama(false).graph(lora()),
         Kind::Bert => bert(3),
+        Kind::BertMean => bert_of(3, Pooling::Mean),
         Kind::BertLabels => bert(3).with_loss(Loss::BinaryCrossEntropy),
         Kind::BertValue => bert(1).with_loss(Loss::SquaredError),
         Kind::Cnn => Cnn {

@@ -1,9 +1,9 @@
 //! BERT (Devlin et al. 2019): post-norm encoder, bidirectional attention, classification by the
-//! first token.
+//! first token or by the mean of all tokens.
 
 use crate::builder::{Builder, Linear};
 use crate::graph::{Graph, Init};
-use crate::hf::BertConfig;
+use crate::hf::{BertConfig, Pooling};
 use crate::lora::Lora;
 use tensor::activation::Activation;
 use tensor::attention::{AttentionMask, Heads};
@@ -57,9 +57,14 @@ pub(super) fn graph(config: &BertConfig, lora: Option<Lora>) -> Graph {
     build.segment();
     // Pooler and classifier are small, so they get no adapters.
     let mut build = build.with_lora(None);
-    let first = build.first_token(x);
-    let pooler = Linear::new("bert.pooler.dense", width, width).init_std(STD);
-    let pooled = build.linear(first, pooler.activation(Activation::Tanh));
+    let pooled = match config.pooling {
+        Pooling::FirstToken => {
+            let first = build.first_token(x);
+            let pooler = Linear::new("bert.pooler.dense", width, width).init_std(STD);
+            build.linear(first, pooler.activation(Activation::Tanh))
+        }
+        Pooling::Mean => build.mean(x),
+    };
     let classifier = Linear::new("classifier", width, config.labels).init_std(STD);
     let logits = build.linear(pooled, classifier);
     build.finish(logits)

@@ -6,11 +6,28 @@ use serde_json::{Map, Value, json};
 use tensor::activation::Activation;
 
 use super::activation;
+use super::json_file;
 use super::keys::{Check, Keys, MAX_LAYERS, decimal};
 use crate::Error;
 
+/// The key of [`Pooling`], with the values of ModernBERT.
+const POOLING: &str = "classifier_pooling";
+
+/// Where the package `sentence-transformers` states how a base model is pooled.
+const POOLING_FILE: &str = "1_Pooling/config.json";
+
 /// Largest number of classes. Each has a name in the file.
 const MAX_LABELS: usize = 1 << 16;
+
+/// How the tokens of a text become the input of the classification head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Pooling {
+    /// The first token, through the pooler: a dense layer with tanh.
+    #[default]
+    FirstToken,
+    /// The mean of all tokens: for models that are trained to give embeddings of sentences.
+    Mean,
+}
 
 /// Hyperparameters of BERT with a classification head.
 ///
@@ -37,6 +54,8 @@ pub struct BertConfig {
     pub epsilon: f32,
     /// Number of classes.
     pub labels: usize,
+    /// The input of the classification head.
+    pub pooling: Pooling,
 }
 
 impl BertConfig {
@@ -66,6 +85,7 @@ impl BertConfig {
             activation: keys.activation("hidden_act")?,
             epsilon: keys.number("layer_norm_eps")? as f32,
             labels,
+            pooling: parse_pooling(keys)?,
         };
         config.check(keys.path)?;
         Ok(config)
@@ -109,8 +129,15 @@ impl BertConfig {
             map.insert("id2label".into(), Value::Object(names));
             map.insert("label2id".into(), Value::Object(ids));
         }
+        // `transformers` has no class for a classifier of the mean of all tokens.
+        let (class, pooling) = match self.pooling {
+            Pooling::FirstToken => ("BertForSequenceClassification", None),
+            Pooling::Mean => ("BertModel", Some("mean")),
+        };
+        map.remove(POOLING);
+        map.extend(pooling.map(|pooling| (POOLING.into(), pooling.into())));
         let ours = json!({
-            "architectures": ["BertForSequenceClassification"],
+            "architectures": [class],
             "model_type": "bert",
             "vocab_size": self.vocab,
             "max_position_embeddings": self.positions,
@@ -129,5 +156,49 @@ impl BertConfig {
         if let Value::Object(ours) = ours {
             map.extend(ours);
         }
+    }
+}
+
+fn parse_pooling(keys: Keys<'_>) -> Result<Pooling, Error> {
+    match keys.string(POOLING)? {
+        None | Some("cls") => Ok(Pooling::FirstToken),
+        Some("mean") => Ok(Pooling::Mean),
+        Some(_) => Err(keys.invalid(POOLING, "cls or mean")),
+    }
+}
+
+/// Returns the pooling that a folder of `sentence-transformers` states for a base model.
+///
+/// `None` if `config.json` states it, is that of a classifier, or if there is no such file.
+///
+/// # Errors
+/// If the file cannot be read or states another pooling.
+pub(super) fn stated_pooling(
+    dir: &Path,
+    config: &Map<String, Value>,
+) -> Result<Option<Pooling>, Error> {
+    let path = dir.join(POOLING_FILE);
+    let classes = config.get("architectures").and_then(Value::as_array);
+    let is_base = classes.is_none_or(|all| all.iter().all(|class| class == "BertModel"));
+    if config.contains_key(POOLING) || !is_base || !path.exists() {
+        return Ok(None);
+    }
+    let modes: Map<String, Value> = serde_json::from_slice(&json_file::read(&path)?)
+        .map_err(|error| Error::malformed(&path, format!("expected a JSON object: {error}")))?;
+    let chosen: Vec<&str> = modes
+        .iter()
+        .filter(|(key, value)| key.starts_with("pooling_mode_") && **value == Value::Bool(true))
+        .map(|(key, _)| key.as_str())
+        .collect();
+    match chosen[..] {
+        ["pooling_mode_mean_tokens"] => Ok(Some(Pooling::Mean)),
+        ["pooling_mode_cls_token"] => Ok(Some(Pooling::FirstToken)),
+        _ => Err(Error::malformed(
+            &path,
+            format!(
+                "expected pooling_mode_mean_tokens or pooling_mode_cls_token alone, got \
+                 {chosen:?}; remove the file to classify by the first token"
+            ),
+        )),
     }
 }

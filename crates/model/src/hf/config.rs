@@ -9,7 +9,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::keys::Keys;
-use super::{BertConfig, Dtype, Gpt2Config, LlamaConfig, cnn, json_file};
+use super::{BertConfig, Dtype, Gpt2Config, LlamaConfig, bert, cnn, json_file};
 use crate::graph::{Graph, Loss};
 use crate::lora::Lora;
 use crate::{Cnn, Error};
@@ -83,7 +83,14 @@ impl Config {
     pub fn read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
         let path = if path.is_dir() { path.join(FILE) } else { path.into() };
-        Self::parse(&json_file::read(&path)?, &path)
+        let mut config = Self::parse(&json_file::read(&path)?, &path)?;
+        if let Architecture::Bert(model) = &mut config.architecture
+            && let Some(dir) = path.parent()
+            && let Some(pooling) = bert::stated_pooling(dir, &config.other_keys)?
+        {
+            model.pooling = pooling;
+        }
+        Ok(config)
     }
 
     /// Parses the text of a `config.json`; `path` is used in errors.

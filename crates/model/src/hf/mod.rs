@@ -32,7 +32,7 @@ mod staging;
 mod tensor_map;
 mod weights;
 
-pub use bert::BertConfig;
+pub use bert::{BertConfig, Pooling};
 pub use config::{Architecture, Config};
 pub use dtype::Dtype;
 pub use embedding::append_mean_row;

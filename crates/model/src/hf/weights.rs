@@ -229,6 +229,12 @@ impl Weights {
         Ok(array)
     }
 
+    /// Leaves out tensors that the model does not use, by the beginning of their names.
+    pub fn skip(&self, prefix: &str) {
+        let skipped = self.tensors.iter().filter(|(name, _)| name.starts_with(prefix));
+        skipped.for_each(|(_, tensor)| tensor.used.store(true, Ordering::Relaxed));
+    }
+
     /// Returns the tensors that were not loaded.
     ///
     /// Buffers of older checkpoints (causal masks, position ids, rotary frequencies) are left out.

@@ -1,8 +1,9 @@
 //! Tests of `config.json`: published configurations are parsed, unsupported ones are refused.
 
+use crate::folder::Folder;
 use model::hf::{
-    Activation, Architecture, BertConfig, Config, Dtype, Gpt2Config, LlamaConfig, RopeConfig,
-    RopeScaling,
+    Activation, Architecture, BertConfig, Config, Dtype, Gpt2Config, LlamaConfig, Pooling,
+    RopeConfig, RopeScaling,
 };
 use model::{Error, Loss};
 use serde_json::{Value, json};
@@ -101,6 +102,7 @@ fn published_configurations_are_parsed() {
         activation: Activation::GeluErf,
         epsilon: 1e-12,
         labels: 2,
+        pooling: Pooling::FirstToken,
     };
     assert_eq!(parse(BERT).unwrap().architecture, Architecture::Bert(bert));
 
@@ -189,6 +191,57 @@ fn the_number_of_labels_is_parsed_and_written() {
     // An old `num_labels` is not written back.
     config.other_keys.insert("num_labels".into(), 2.into());
     assert_eq!(parse(&config.to_json(Dtype::F32)).unwrap().architecture, config.architecture);
+}
+
+fn pooling(config: &Config) -> Pooling {
+    let Architecture::Bert(bert) = &config.architecture else { panic!("{config:?}") };
+    bert.pooling
+}
+
+#[test]
+fn pooling_is_parsed_and_written() {
+    for (stated, expected) in [
+        (json!({}), Pooling::FirstToken),
+        (json!({"classifier_pooling": "cls"}), Pooling::FirstToken),
+        (json!({"classifier_pooling": "mean"}), Pooling::Mean),
+    ] {
+        let config = parse(&with(BERT, stated)).unwrap();
+        assert_eq!(pooling(&config), expected);
+        let written = config.to_json(Dtype::F32);
+        assert_eq!(pooling(&parse(&written).unwrap()), expected);
+        // No class of `transformers` computes the mean.
+        assert_eq!(written.contains("ForSequenceClassification"), expected != Pooling::Mean);
+    }
+    let refused = parse(&with(BERT, json!({"classifier_pooling": "max"}))).unwrap_err();
+    assert!(refused.to_string().contains("classifier_pooling"), "{refused}");
+}
+
+/// A folder of `sentence-transformers` states how its base model is pooled.
+#[test]
+fn pooling_of_sentence_encoders_is_read() {
+    let folder = Folder::new();
+    let read = |config: &str, modes: &str| {
+        std::fs::write(folder.join("config.json"), config).unwrap();
+        std::fs::write(folder.join("1_Pooling/config.json"), modes).unwrap();
+        Config::read(folder.join("config.json"))
+            .map(|config| pooling(&config))
+            .map_err(|e| e.to_string())
+    };
+    std::fs::create_dir(folder.join("1_Pooling")).unwrap();
+    let mean = r#"{"word_embedding_dimension": 384, "pooling_mode_cls_token": false,
+        "pooling_mode_mean_tokens": true, "pooling_mode_max_tokens": false}"#;
+    let first = r#"{"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false}"#;
+    assert_eq!(read(BERT, mean), Ok(Pooling::Mean));
+    assert_eq!(read(BERT, first), Ok(Pooling::FirstToken));
+    // What config.json says comes first, and a classifier has a pooler that was trained.
+    let stated = with(BERT, json!({"classifier_pooling": "cls"}));
+    assert_eq!(read(&stated, mean), Ok(Pooling::FirstToken));
+    let classifier = with(BERT, json!({"architectures": ["BertForSequenceClassification"]}));
+    assert_eq!(read(&classifier, mean), Ok(Pooling::FirstToken));
+    for other in [r#"{"pooling_mode_max_tokens": true}"#, "{}", "[]"] {
+        let refused = read(BERT, other).unwrap_err();
+        assert!(refused.contains("1_Pooling"), "{refused}");
+    }
 }
 
 #[test]

@@ -19,11 +19,12 @@ use ureq::http::{HeaderMap, Response, StatusCode};
 use ureq::typestate::WithoutBody;
 use ureq::{Agent, Body, RequestBuilder};
 
-const OPTIONAL: [&str; 4] = [
+const OPTIONAL: [&str; 5] = [
     "tokenizer_config.json",
     "special_tokens_map.json",
     "chat_template.jinja",
     "generation_config.json",
+    "1_Pooling/config.json",
 ];
 /// The maximum number of redirects: one for a renamed model, one for a file that is not in git.
 const MAX_REDIRECTS: usize = 5;
@@ -270,7 +271,11 @@ impl<'a> Downloader<'a> {
         }
         // The link is relative, so that the cache can be moved; it is valid in the snapshot only.
         #[cfg(unix)]
-        std::os::unix::fs::symlink(Path::new("../../blobs").join(&remote.etag), &temporary.0)?;
+        {
+            let up = "../".repeat(2 + remote.file.matches('/').count());
+            let blob = Path::new(&up).join("blobs").join(&remote.etag);
+            std::os::unix::fs::symlink(blob, &temporary.0)?;
+        }
         #[cfg(not(unix))]
         fs::copy(self.blobs.join(&remote.etag), &temporary.0)?;
         fs::rename(&temporary.0, pointer)

@@ -17,8 +17,8 @@ const KEY: &str = "image_features";
 
 /// The value of the key: the transform, and the shape of the images.
 ///
-/// A transform whose values change gets another name, so that a model is never used with features
-/// on which it was not trained.
+/// A transform whose values change gets another name, so that a trained model is not used with
+/// features on which it was not trained.
 #[derive(Serialize, Deserialize)]
 #[serde(tag = "name", rename_all = "kebab-case", deny_unknown_fields)]
 enum StoredFeatures {
@@ -56,7 +56,9 @@ pub(super) fn stored(model: &hf::Config) -> Result<Option<Scattering>, Error> {
         Error::config("model.source", format!("config.json: invalid {KEY:?}: {error}"))
     };
     let StoredFeatures::WhitenedScattering { height, width, channels } =
-        StoredFeatures::deserialize(value).map_err(|error| invalid(error.to_string()))?;
+        StoredFeatures::deserialize(value).map_err(|error| {
+            invalid(format!("{error}; a model of other features cannot be used: train it again"))
+        })?;
     Scattering::new(height, width, channels).map(Some).map_err(|error| invalid(error.to_string()))
 }
 
