@@ -66,7 +66,7 @@ fn decoding_equals_a_pass_over_the_text() {
 
 #[test]
 fn invalid_texts_and_models_are_refused() {
-    for kind in [Kind::Bert, Kind::Cnn, Kind::Mlp] {
+    for kind in [Kind::Bert, Kind::BertMean, Kind::Cnn, Kind::Mlp] {
         let (mut network, params) = zoo::network(kind, 5);
         assert!(Decoder::new(&mut network, &params).is_err(), "{kind:?}");
     }

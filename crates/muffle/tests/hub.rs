@@ -117,13 +117,14 @@ fn answer(mut guest: TcpStream, world: &Mutex<World>) -> std::io::Result<()> {
     let mut world = world.lock().unwrap();
     world.requests.push(format!("{method} {path} {token}"));
     let parts: Vec<&str> = path.split('/').skip(1).collect();
+    let file = parts.get(4..).unwrap_or_default().join("/");
     let (status, mut headers, body): (String, _, _) = match parts[..] {
         ["store", file] => ("200 OK".into(), vec![], world.files[file].clone()),
         ["renamed", "resolve", revision, file] => {
             let place = format!("/org/model/resolve/{revision}/{file}");
             ("307 Temporary Redirect".into(), vec![("location", place)], b"moved".to_vec())
         }
-        ["org", "model", "resolve", "main" | COMMIT, file] => match world.files.get(file) {
+        ["org", "model", "resolve", "main" | COMMIT, ..] => match world.files.get(&file) {
             None => (
                 "404 Not Found".into(),
                 vec![("x-error-code", "EntryNotFound".into())],

@@ -173,7 +173,7 @@ pub(crate) fn example(kind: Kind, seed: u64, length: usize, masked: usize) -> Ex
     match kind {
         Kind::Cnn | Kind::FlatCnn => Example::features(features(IMAGE.len()), class),
         Kind::Mlp => Example::features(features(7), class),
-        Kind::Bert => Example::labelled((0..length).map(token).collect(), class),
+        Kind::Bert | Kind::BertMean => Example::labelled((0..length).map(token).collect(), class),
         // From no label to all of them.
         Kind::BertLabels | Kind::MlpLabels | Kind::BertValue | Kind::MlpValue => {
             let target = match kind {
