@@ -102,7 +102,12 @@ impl Scattering {
                 got: [height, width, channels],
             });
         }
-        let (rows, cols) = (padded(height), padded(width));
+        Ok(Self::of_shape([height, width, channels]))
+    }
+
+    /// Builds the filters for images of a shape within the range.
+    fn of_shape(image: [usize; 3]) -> Self {
+        let (rows, cols) = (padded(image[0]), padded(image[1]));
         let (mut single, mut double) = (FftPlannerScalar::new(), FftPlannerScalar::new());
         let planes = [0, 1].map(|level| Plane::new(rows, cols, level, &mut single));
         let transforms = Transforms::new(rows, cols, &mut double);
@@ -115,7 +120,7 @@ impl Scattering {
                 .collect()
         };
         let (fine, coarse) = (wavelets(0), wavelets(1));
-        Ok(Self { image: [height, width, channels], planes, fine, coarse, cache: None })
+        Self { image, planes, fine, coarse, cache: None }
     }
 
     /// Keeps the features of all images in a cache, for further calls.
@@ -249,7 +254,7 @@ static OF_COLORS: LazyLock<Vec<Whitening>> = LazyLock::new(|| whitenings(3));
 /// Whitens the coefficients of each channel of the synthetic images.
 fn whitenings(channels: usize) -> Vec<Whitening> {
     let side = dead_leaves::SIDE;
-    let scattering = Scattering::new(side, side, channels).expect("a shape within the range");
+    let scattering = Scattering::of_shape([side, side, channels]);
     let mut samples = vec![Vec::new(); channels];
     for number in 0..SYNTHETIC {
         let image = standardize(&dead_leaves::image(number, channels), channels);
